@@ -201,11 +201,6 @@ def sources(table, folder):
     yield "npy and array", folder / "X.npy", y
     yield "memmap", np.load(folder / "X.npy", mmap_mode="r"), np.load(folder / "y.npy")
     yield "hdf5", folder / "d.h5", None
-    for name, part in (("a.h5", slice(0, 70)), ("b.h5", slice(70, None))):
-        with h5py.File(folder / name, "w") as file:
-            file["X"], file["y"] = X[part], y[part]
-    yield "files", [str(folder / "a.h5"), folder / "b.h5"], None
-    yield "files and array", [folder / "a.h5", folder / "b.h5"], y
     if zarr is not None:
         yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
@@ -358,14 +353,12 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, kind, caplog):
         for other in reordered(X):
             np.testing.assert_array_equal(call(other), expected)
         for lacking in (X.drop(columns="b"), X.rename(columns={"b": "z"})):
-            with pytest.raises(InputError, match=r"lacks 1 of the 4 features .* \(b\)"):
+            with pytest.raises(InputError, match="lacks the feature 'b'"):
                 call(lacking)
-        with pytest.raises(InputError, match="names that occur twice"):
+        with pytest.raises(InputError, match="has a name twice"):
             call(X[["b", "a", "a", "c", "d"]])
-    assert "has 1 features that the training data do not have (more)" in caplog.text
-    caplog.clear()
     own.model_.predict(table.X)
-    assert "no names of features in array, unlike the training data" in caplog.text
+    assert "array: it or the training data have no names of features" in caplog.text
     assert own.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         own.predict(table.X)
@@ -388,7 +381,7 @@ def test_models_know_the_columns_of_frames(table, data_file, kind, caplog):
     np.testing.assert_array_equal(own.predict(numbered[[2, 0, 3, 1]]), expected)
     assert "no names of features" not in caplog.text
     own.fit(table.X, y).model_.predict(X)
-    assert "no names of features in the training data, unlike array (a, b" in caplog.text
+    assert "array: it or the training data have no names of features" in caplog.text
     assert not hasattr(own.fit(X, y).fit(data_file), "feature_names_in_")
 
 

@@ -45,7 +45,6 @@ def test_python_in_guides_runs(name, tmp_path, monkeypatch):
     )
     counts = rng.poisson(1 + 2 * np.eye(2, 6)[which]).astype(np.float32)
     anndata.AnnData(counts, obs=obs).write_h5ad("cells.h5ad")
-    Path("more.h5ad").write_bytes(Path("cells.h5ad").read_bytes())
     visits = {"user": rng.integers(0, 50, 300), "bought": rng.integers(0, 2, 300), "x": 1.0}
     pd.DataFrame(visits).to_csv("visits.csv")
     if name == "tables":

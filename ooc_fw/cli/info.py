@@ -219,8 +219,7 @@ def _on_source(source: RowSource, rows: Rows, n_bad: int, counts: Mapping[Any, i
             *("--on-error", "skip"),
         )
     if not source.has_labels:
-        more = ("--label", "COLUMN") if source.label_columns else ()
-        yield f"there are no labels: {source.labels_hint}", *more
+        yield ("there are no labels: name them (--label), or give a file of them (--labels)",)
     elif source.targets:
         yield "", "--task", "regression"
     else:

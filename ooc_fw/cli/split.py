@@ -8,7 +8,6 @@ from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.convert import classes_of, with_classes
 from ooc_fw.convert.writer import read_test_rows, split
-from ooc_fw.data.labels import are_targets
 from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.files import Output, check_outputs
@@ -24,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         if args.rows is not None:
             ranges = read_test_rows(args.rows, source)
         else:
-            stratify = source.has_labels and not are_targets(source)
+            stratify = source.has_labels and not source.targets
             ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
             reports = split(source, ranges, paths, args.compression)

@@ -69,7 +69,9 @@ class ArrayEncoder(readers.Encoder):
         self.labelled = all(one.source.has_labels for one in inputs)
         first = inputs[0].source
         if like is None and not self.labelled:
-            raise InputError(f"{first.name} has no labels; {first.labels_hint}")
+            raise InputError(
+                f"{first.name} has no labels; name them (--label), or give a file (--labels)"
+            )
         self._options = parsing
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns

@@ -20,7 +20,7 @@ from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
-from ooc_fw.data.labels import are_targets, label_values, read_targets
+from ooc_fw.data.labels import label_values, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
@@ -339,7 +339,7 @@ def split(
     when both are written. Returns output, n_rows and class_counts of each.
     """
     words = None
-    targets = source.has_labels and are_targets(source)
+    targets = source.has_labels and bool(source.targets)
     if targets:
         read_targets(source)  # all of which must be finite
     elif source.has_labels:

@@ -21,7 +21,7 @@ from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path
 from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
 from ooc_fw.data.encoded import Categories
 from ooc_fw.data.formats import as_text, reading
-from ooc_fw.data.labels import coded_labels, labels_at, word_labels
+from ooc_fw.data.labels import coded_labels, word_labels
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, StoredStatistics
@@ -119,7 +119,6 @@ def open_container(
         if beside is not None and source.columns is None:
             names = _names_in(root, f"{beside[1] or ''}var")
             source.columns = names if names and len(names) == source.n_features else None
-        source.label_columns = _columns_of_obs(root)
         return source
 
 
@@ -171,8 +170,7 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
     for array in stored.values():
         if isinstance(array, ReadArray):
             source.hold(array)
-    source.compressed = getattr(values, "compressed", False)
-    if source.compressed:
+    if getattr(values, "compressed", False):
         source.span_rows = source.chunk_rows
         source.max_gap = source.chunk_rows
     if isinstance(node, h5py.Dataset) and arrays.is_plain_file(node.file):
@@ -290,7 +288,7 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
         array = ReadArray(column.shape[:1], dtype, lambda start, stop: column[start:stop][:, 0])
     names = formats.get_texts(getattr(node, "attrs", {}), formats.LABEL_NAMES)
     if names is not None:
-        return labels_at(array, np.array([*names, ""], dtype=np.str_), name)
+        return coded_labels(array, names, name)
     return word_labels(array) if is_text else array
 
 

@@ -47,14 +47,12 @@ class Encoding(TypedDict):
 class Categories:
     """Categories of the rows of a target-encoded file, and the labels that became its features."""
 
-    cells: ReadArray | None  # (n_rows, n_columns): code x FOLDS + fold; None where it is unknown
+    cells: ReadArray  # (n_rows, n_columns): code x FOLDS + fold
     labels: ReadArray  # as the file stores them
     classes: Float64Array | None  # their values, in increasing order; None for targets
 
     def viewed(self, view: Callable[[ReadArray], ReadArray]) -> Categories:
         """Those of the rows that are in a `view` of the arrays."""
-        if self.cells is None:
-            return self
         return replace(self, cells=view(self.cells), labels=view(self.labels))
 
 
@@ -117,11 +115,8 @@ class EncodedSource(WholeSource):
 
     def __init__(self, source: RowSource, training: Int64Array) -> None:
         categories = source.categories
-        if categories is None or categories.cells is None or source.table is None:
-            raise InputError(
-                f"{source.name}: some rows are encoded by labels of others (--target-encode), so "
-                f"that none can be held out; convert the tables together"
-            )
+        assert categories is not None
+        assert source.table is not None
         super().__init__(source)
         self._training = training
         self._cells = categories.cells
@@ -165,7 +160,6 @@ def _sums(
     categories: Categories, training: Int64Array, n_codes: Sequence[int]
 ) -> list[Float64Array]:
     """Sums of labels of training rows: of every column, shape (its n_codes, FOLDS, n)."""
-    assert categories.cells is not None
     classes = categories.classes
     width = 2 if classes is None else len(classes)
     sums = [np.zeros((FOLDS * number, width)) for number in n_codes]

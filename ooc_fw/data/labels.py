@@ -2,19 +2,13 @@
 
 Every container has the same labels, whether it is converted or read as it is: blanks around a word
 do not belong to it, `MISSING_LABELS` are missing, and if all other words of a file are numbers, the
-labels are these numbers.
-
-Files keep numeric labels as float64 and others as UTF-8. Whole numbers beyond 2**53 may round to a
-neighbour, which would merge two classes.
+labels are these numbers. Files keep numeric labels as float64 and others as UTF-8.
 """
 
 from __future__ import annotations
 
-import decimal
 import logging
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,11 +27,8 @@ LABEL_ROWS = 1 << 14  # rows whose labels are read together
 # More different labels than these are taken for the targets of a regression: one binary classifier
 # is trained for each pair of classes.
 MAX_CLASSES = 256
-# What is wrong with one of the `inexact_labels`.
-INEXACT = (
-    "is a whole number that float64 does not tell from its neighbours; give the labels as words, "
-    "or number the classes anew"
-)
+# Beyond it float64 merges whole numbers with their neighbours, and so would merge two classes.
+_LARGEST = 2**53
 # Words in the place of a label that is not there, in tables, frames and arrays. "-" is none of
 # them, since it may be the opposite of "+".
 MISSING_LABELS = frozenset(
@@ -46,21 +37,10 @@ MISSING_LABELS = frozenset(
 )
 
 
-def is_exact_label(text: str) -> bool:
-    """Whether text is a number that, if it is a whole one, float64 holds exactly."""
-    try:
-        number = decimal.Decimal(text)
-    except decimal.InvalidOperation:
-        return False
-    if not number.is_finite() or number.adjusted() > 400:
-        return not number.is_nan()
-    return number != number.to_integral_value() or decimal.Decimal(float(number)) == number
-
-
 def is_label_number(word: str) -> bool:
-    """Whether a word is a finite number that a label can be."""
+    """Whether a word is a finite number that float64 does not merge with a neighbour."""
     try:
-        return math.isfinite(float(word)) and "_" not in word and is_exact_label(word)
+        return abs(float(word)) < _LARGEST and "_" not in word
     except ValueError:
         return False
 
@@ -86,39 +66,36 @@ def plain_word(value: object) -> str:
 
 
 @lru_cache(maxsize=1 << 12, typed=True)
-def label_word(value: object) -> str:
+def _label_word(value: object) -> str:
     """A label as a word, "" for one that is missing."""
     word = plain_word(value)
     return "" if word in MISSING_LABELS else word
 
 
-def as_labels(words: Sequence[str]) -> AnyArray:
-    """Words as labels: numbers if all that are not missing are, missing ones then as NaN."""
-    used = {*words} - {""}
-    if used and all(map(is_label_number, used)):
-        return np.array([float(word or "nan") for word in words], dtype=np.float64)
-    return np.array(words, dtype=np.str_)
-
-
 def word_labels(words: Any) -> ReadArray:
     """Labels whose words are in an array, perhaps in a file."""
     codes = np.empty(len(words), dtype=np.int32)
-    known: dict[str, int] = {}
+    known: dict[object, int] = {}
     for start in range(0, len(words), LABEL_ROWS):
-        part = [label_word(word) for word in np.asarray(words[start : start + LABEL_ROWS]).tolist()]
-        codes[start : start + len(part)] = [known.setdefault(word, len(known)) for word in part]
-    labels = coded_labels(codes, [*known], "the labels")
+        part = np.asarray(words[start : start + LABEL_ROWS]).tolist()
+        codes[start : start + len(part)] = [
+            known.setdefault(_label_word(word), len(known)) for word in part
+        ]
+    labels = coded_labels(codes, known, "the labels")
     labels.kept_bytes = codes.nbytes
     return labels
 
 
 def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
-    """Labels that codes stand for: numbers if all `words` are. -1 is a missing one."""
-    return labels_at(codes, as_labels([*map(label_word, words), ""]), name)
+    """Labels whose places in `words` are in an array, perhaps in a file; -1 is a missing one.
 
-
-def labels_at(codes: Any, values: AnyArray, name: str) -> ReadArray:
-    """Labels whose places in `values` are in an array, perhaps in a file; the last is missing."""
+    They are numbers if all words are, with NaN in the place of missing ones.
+    """
+    names = [*map(_label_word, words), ""]
+    used = {*names} - {""}
+    values = np.array(names, dtype=np.str_)
+    if used and all(map(is_label_number, used)):
+        values = np.array([float(word or "nan") for word in names])
 
     def read(start: int, stop: int) -> AnyArray:
         stored = np.asarray(codes[start:stop])
@@ -131,10 +108,7 @@ def labels_at(codes: Any, values: AnyArray, name: str) -> ReadArray:
 
 
 def label_map(text: str) -> dict[str, str]:
-    """New label for each old one, of ``LABEL=NEW,...``; ``*`` is every label that is not named.
-
-    Numbers are compared as numbers: 1, 1.0 and "1" are one label.
-    """
+    """New label for each old one, of ``LABEL=NEW,...``; ``*`` is every label that is not named."""
     pairs = [part.rpartition("=")[::2] for part in text.split(",")]
     new = {plain_word(old): plain_word(word) for old, word in pairs}
     if len(new) < len(pairs) or "" in (*new, *new.values()):
@@ -156,28 +130,13 @@ def new_labels(labels: Iterable[object], new: Mapping[str, str], name: str) -> l
     return words
 
 
-def relabelled(labels: AnyArray, new: Mapping[str, str], name: str) -> AnyArray:
-    """New labels of the rows `name`, numbers if all in the map are."""
-    values, rows = np.unique(labels, return_inverse=True)
-    words = new_labels(values.tolist(), new, name)
-    return as_labels([*words, *new.values()])[rows]  # one type for all parts of a source
-
-
 def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
     """Which labels are missing."""
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     if labels.dtype.kind in "SUO":
-        return np.array([not label_word(label) for label in labels.tolist()], dtype=bool)
+        return np.array([not _label_word(label) for label in labels.tolist()], dtype=bool)
     return np.zeros(len(labels), dtype=bool)
-
-
-def inexact_labels(labels: AnyArray) -> npt.NDArray[np.bool_]:
-    """Which labels are whole numbers, of any type, that float64 does not hold exactly."""
-    if labels.dtype.kind not in "iu" or labels.dtype.itemsize < 8:
-        return np.zeros(len(labels), dtype=bool)
-    inexact = [label for label in np.unique(labels).tolist() if int(float(label)) != label]
-    return np.isin(labels, np.array(inexact, dtype=labels.dtype))
 
 
 def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = False) -> None:
@@ -187,8 +146,12 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
     """
     way = "leave such rows out (convert --missing-labels drop, or missing_labels= in Python)"
     wrong = {f"is missing; {way}": are_missing(labels)}
-    if not targets:
-        wrong[INEXACT] = inexact_labels(labels)
+    if not targets and labels.dtype.kind in "iu":
+        way = "give the labels as words, or number the classes anew"
+        is_merged = (labels > _LARGEST) | (labels < -_LARGEST)
+        wrong[f"is a whole number that float64 does not tell from its neighbours; {way}"] = (
+            is_merged
+        )
     if not targets and labels.dtype.kind == "f":
         wrong["is infinite; remove the row"] = np.isinf(labels)
     for what, where in wrong.items():
@@ -212,28 +175,23 @@ def encode_labels(source: RowSource) -> tuple[AnyArray, Codes]:
 
 
 def label_values(source: RowSource) -> AnyArray:
-    """Label values of a source in increasing order.
-
-    InputError is raised when a label is missing or cannot be stored, all are equal, or there are
-    more than `MAX_CLASSES` different ones.
-    """
-    way = "train with --task regression (FrankWolfeSVR in Python)"
+    """Label values of a source in increasing order; InputError if they cannot be classes."""
     if source.targets:
         raise InputError(
-            f"the labels of {source.name} are marked as targets; {way}, or convert the source "
-            f"again without it"
+            f"the labels of {source.name} are marked as targets; train with --task regression "
+            f"(FrankWolfeSVR in Python), or convert the source again without it"
         )
     classes = source.labels(0, 1)
     check_labels(classes, 0, source.name)
     for start, labels in iter_labels(source):
-        _, known = _places(labels, classes)
-        if not known.all():
+        _, is_known = _places(labels, classes)
+        if not is_known.all():
             check_labels(labels, start, source.name)
-            classes = np.union1d(classes, labels[~known])
+            classes = np.union1d(classes, labels[~is_known])
         if len(classes) > MAX_CLASSES:
             raise InputError(
-                f"{source.name} has more than {MAX_CLASSES} different labels; if they are "
-                f"targets, {way}"
+                f"{source.name} has more than {MAX_CLASSES} different labels; convert and train "
+                f"with --task regression (FrankWolfeSVR in Python) if they are targets"
             )
     if len(classes) == 1:
         raise InputError(
@@ -253,12 +211,12 @@ def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArra
 
 
 def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0) -> Int64Array:
-    """Place of each label in `classes`, in increasing order; InputError for one that is not.
+    """Place of each label in `classes`, in increasing order.
 
-    It names the row, counted from `first_row`.
+    InputError for one that is not there names its row, counted from `first_row`.
     """
-    places, known = _places(like_classes(labels, classes), classes)
-    for row in np.flatnonzero(~known)[:1].tolist():
+    places, is_known = _places(like_classes(labels, classes), classes)
+    for row in np.flatnonzero(~is_known)[:1].tolist():
         raise InputError(
             f"row {first_row + row} of {name} has the label {format_label(labels[row])}, but the "
             f"classes are {format_labels(classes)}; leave such rows out"
@@ -274,19 +232,6 @@ def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
     values, rows = np.unique(labels, return_inverse=True)
     words = [known.get(format_label(value), format_label(value)) for value in values.tolist()]
     return np.array(words)[rows]
-
-
-def are_targets(source: RowSource) -> bool:
-    """Whether labels are targets of a regression.
-
-    Converted files say so; of others, numbers with more values than there may be classes are.
-    """
-    values = np.empty(0)
-    for _, labels in iter_labels(source) if source.targets is None else ():
-        if labels.dtype.kind not in "biuf" or len(values) > MAX_CLASSES:
-            break
-        values = np.union1d(values, labels)
-    return bool(source.targets) or len(values) > MAX_CLASSES
 
 
 def read_targets(source: RowSource) -> Float64Array:
@@ -307,52 +252,31 @@ def read_targets(source: RowSource) -> Float64Array:
 
 
 def feature_places(
-    columns: Sequence[str] | None,
-    features: Sequence[str] | None,
-    name: str,
-    warn: Callable[..., object] = logger.warning,
+    columns: Sequence[str] | None, features: Sequence[str] | None, name: str
 ) -> Int64Array | None:
     """Places of `features` among the `columns` of the rows `name`; None if they are in order.
 
-    Columns are taken by their position, which `warn` says, if only one side has names; numbers from
-    0 on are none. InputError is raised for features that are missing or occur twice.
+    Columns are taken by their position, with a warning, if only one side has names; numbers from 0
+    on are none. InputError is raised for features that are missing or occur twice.
     """
-    if columns is None or features is None or not {*columns} & {*features}:
-        columns = None if columns is None or are_numbers(columns) else columns
-        features = None if features is None or are_numbers(features) else features
-    if columns is None or features is None:
-        named = columns or features
-        if named is not None:
-            sides = [name, "the training data"] if columns is None else ["the training data", name]
-            said = "columns are matched by their position"
-            warn(f"no names of features in %s, unlike %s (%s): {said}", *sides, _some(named))
+    own = [*(columns or ())]
+    wanted = [*(features or ())]
+    if own == wanted:
         return None
-    if [*columns] == [*features]:
+    if not {*own} & {*wanted} and (are_numbers(own) or are_numbers(wanted)):
+        if not (are_numbers(own) and are_numbers(wanted)):
+            words = "%s: it or the training data have no names of features: columns are matched by "
+            words += "their position"
+            logger.warning(words, name)
         return None
-    place = {feature: k for k, feature in enumerate(columns)}
-    missing = [feature for feature in features if feature not in place]
-    if missing:
-        raise InputError(
-            f"{name} lacks {len(missing)} of the {len(features)} features of the training data "
-            f"({_some(missing)}); give its columns"
-        )
-    twice = {feature for feature, n in (Counter(columns) + Counter(features)).items() if n > 2}
-    if twice & {*features}:
-        raise InputError(
-            f"{name} has names that occur twice ({_some(sorted(twice))}), so that none is found by "
-            f"name; give the columns of the training data"
-        )
-    extra = [column for column in columns if column not in {*features}]
-    if extra:
-        said = "%s has %d features that the training data do not have (%s); they are left out"
-        warn(said, name, len(extra), _some(extra))
-    return np.array([place[feature] for feature in features], dtype=np.int64)
+    places = {feature: k for k, feature in enumerate(own)}
+    missing = [feature for feature in wanted if feature not in places]
+    if missing or len(places) < len(own) or len({*wanted}) < len(wanted):
+        what = f"lacks the feature {missing[0]!r}" if missing else "or the model has a name twice"
+        raise InputError(f"{name} {what}; give the columns of the training data")
+    return np.array([places[feature] for feature in wanted], dtype=np.int64)
 
 
 def are_numbers(names: Sequence[str]) -> bool:
     """Whether names only number the columns, as for a table without a header."""
     return all(name == str(k) for k, name in enumerate(names))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:3], *["..."] * (len(names) > 3)])

@@ -1,17 +1,4 @@
-"""Open rows of any kind: `open_source` picks the source by what it is given.
-
-================================  =================================================================
-given to `open_source`            read by an `ArraySource`, or a `CSRSource` if sparse, of
-================================  =================================================================
-path of HDF5, h5py file or group  data sets, by file offset where possible
-path, group or array of zarr      chunks that are decoded once
-array of Dask                     blocks that are computed once
-path of .npy, numpy memory map    one table, by file offset
-AnnData object                    the rows in it, whatever they are
-list of paths or sources          a `StackedSource`: their rows, one below the other
-numpy array, scipy sparse matrix  the array itself
-================================  =================================================================
-"""
+"""Open rows of any kind, and split them in two."""
 
 from __future__ import annotations
 
@@ -26,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data import containers, formats
-from ooc_fw.data.arrays import ReadArray, Sliceable, open_npy, path_of
+from ooc_fw.data.arrays import Sliceable, open_npy, path_of
 from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, label_map, relabelled
+from ooc_fw.data.labels import are_missing, encode_labels, iter_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import StackedSource, SubsetSource, draw_parts, ranges_of
+from ooc_fw.data.views import SubsetSource, draw_parts, ranges_of
 from ooc_fw.system.errors import DamageError, InputError, check_number
 
 
@@ -43,15 +30,14 @@ def open_source(
     x_name: str = "X",
     label: str | None = "y",
     missing_labels: str = "refuse",
-    labels_as: str | None = None,
 ) -> RowSource:
     """Open labelled rows, wherever they are kept, without loading them.
 
     Parameters
     ----------
-    data : path, array, h5py object or RowSource, or list of paths
-        See the table in `ooc_fw.data.opening`. A `RowSource` is returned as it is. The rows of
-        several files stand one below the other; columns have the same names or number.
+    data : path, array or RowSource
+        Path of HDF5, AnnData, zarr or .npy; array of numpy, scipy.sparse, h5py, zarr or Dask, or a
+        group with rows in it; AnnData object. A `RowSource` is returned as it is.
     labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
         One label per row; replaces those in the file. A name is that of labels in `data`.
     x_name, label : str
@@ -59,8 +45,6 @@ def open_source(
         "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
         Whether rows without a label are an error, or left out.
-    labels_as : str, optional
-        New labels, such as "normal=normal,*=attack", where * is every label that is not named.
 
     Returns
     -------
@@ -75,7 +59,7 @@ def open_source(
     (3, array([[1., 0., 0.]], dtype=float32))
     """
     if isinstance(data, RowSource):
-        if labels is not None or labels_as is not None:
+        if labels is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
@@ -83,33 +67,20 @@ def open_source(
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
     given = None if labels is None else _open_labels(labels)
-    names = x_name, label if given is None else None
-    several = data if is_several(data) else [data]
-    with ExitStack() as stack:
-        own = given if len(several) == 1 else None
-        parts = [stack.enter_context(_open_one(part, own, *names)) for part in several]
-        source = parts[0] if len(parts) == 1 else StackedSource(*parts, labels=given)
-        if missing_labels == "drop" and source.has_labels:
-            source = _labelled(source)
-        if labels_as is not None:
-            new = label_map(labels_as)
-            source.relabel(lambda old: relabelled(old, new, source.name))
-        stack.pop_all()
-    return source
+    source = _open(data, given, x_name, label if given is None else None)
+    if missing_labels == "refuse" or not source.has_labels:
+        return source
+    missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
+    if not missing.any():
+        return source
+    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~missing)))
+    labelled.stamps = source.stamps
+    labelled.callback(source.close)
+    return labelled
 
 
-def is_several(data: Any) -> bool:
-    """Whether `data` is a list of what has rows, rather than a table of numbers."""
-    kinds = str, os.PathLike, RowSource
-    return isinstance(data, list | tuple) and bool(
-        data and all(isinstance(part, kinds) for part in data)
-    )
-
-
-def _open_one(data: Any, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
-    """Rows in one place, with the labels that are given, if any, or called `label`."""
-    if isinstance(data, RowSource):
-        return data
+def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
+    """Rows with the labels that are given, if any, or called `label`."""
     if isinstance(data, str | os.PathLike):
         return _open_path(os.fspath(data), given, x_name, label)
     if is_annotated(data):
@@ -131,9 +102,9 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
             root = containers.open_store(path) if kind == "zarr" else containers.open_file(path)
             if kind == "hdf5":
                 resources.callback(containers.close_file, root)
-            source = _open_one(root, given, x_name, label)
+            source = _open(root, given, x_name, label)
             source.name = path
-        source.on_close(resources.pop_all().close)
+        source.callback(resources.pop_all().close)
     seen = tuple(stamp.seen for stamp in source.stamps[:1])
     source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
     return source
@@ -171,18 +142,16 @@ def _kind_of(path: str) -> str:
     raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{options}")
 
 
-def conversion(path: str, *more: str) -> str:
-    """The command that converts a file, or several to one."""
+def conversion(path: str) -> str:
+    """The command that converts a file."""
     name = Path(path).name
     target = f"{name.split('.')[0]}.h5"
     target = target if target != name else f"converted-{target}"
-    return shlex.join(["ooc-fw", "convert", path, *more, target])
+    return shlex.join(["ooc-fw", "convert", path, target])
 
 
 def _open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, or an array of any kind."""
-    if isinstance(labels, ReadArray):
-        return labels
     if not isinstance(labels, str | os.PathLike):
         return labels_in(labels, f"the labels in {path_of(labels)}")
     path = os.fspath(labels)
@@ -192,17 +161,6 @@ def _open_labels(labels: Any) -> Sliceable:
             f"of labels beside the rows"
         )
     return labels_in(open_npy(path), path)
-
-
-def _labelled(source: RowSource) -> RowSource:
-    """The rows that have a label."""
-    missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
-    if not missing.any():
-        return source
-    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~missing)))
-    labelled.stamps = source.stamps
-    labelled.on_close(source.close)
-    return labelled
 
 
 @contextmanager
@@ -238,7 +196,7 @@ def train_test_split(
     Parameters
     ----------
     data, labels, x_name, label
-        As for `open_dataset`. A `RowSource` stays open.
+        As for `open_dataset`.
     test_share : float
         Share of the rows in the test part, above 0 and below 1.
     seed : int
@@ -249,7 +207,8 @@ def train_test_split(
     Returns
     -------
     train, test : SubsetSource
-        Each row is in one of them, in the order of the file. To be closed.
+        Each row is in one of them, in the order of the file. A file is closed when neither of them
+        is in use any more.
 
     Examples
     --------
@@ -258,16 +217,8 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    names = {"labels": labels, "x_name": x_name, "label": label}
-    first = open_source(data, **names)
-    test_ranges = draw_test_rows(first, test_share, seed, stratify=stratify)
-    train, test = hold_out(first, test_ranges)
-    if first is not data:  # each part has a file of its own, so that either may be closed first
-        second = open_source(data, **names)
-        _, test = hold_out(second, test_ranges)
-        train.on_close(first.close)
-        test.on_close(second.close)
-    return train, test
+    source = open_source(data, labels, x_name=x_name, label=label)
+    return hold_out(source, draw_test_rows(source, test_share, seed, stratify=stratify))
 
 
 def draw_test_rows(

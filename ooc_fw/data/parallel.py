@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -22,7 +22,6 @@ from ooc_fw.system.errors import InputError
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
-_AHEAD = 4  # blocks that wait for each thread or worker
 _CONNECT_SECONDS = 10
 
 
@@ -32,14 +31,6 @@ class Workers:
 
     threads: int
     client: Any = None
-
-    @property
-    def n_ahead(self) -> int:
-        """Blocks that are begun before the first one is needed."""
-        n_workers = self.threads
-        if self.client is not None:
-            n_workers = max(1, sum(self.client.nthreads().values()))
-        return _AHEAD * n_workers
 
     def check_travels(self, source: RowSource) -> None:
         """Raise InputError for rows that the workers cannot open."""
@@ -58,47 +49,34 @@ class Workers:
             for block in blocks:
                 yield block, _work(work, shared, block)
             return
+        n_workers = self.threads
         with ExitStack() as stack:
             if self.client is None:
                 pool = ThreadPoolExecutor(self.threads)
                 stack.callback(pool.shutdown, cancel_futures=True)
                 submit = pool.submit
             else:
+                n_workers = max(1, sum(self.client.nthreads().values()))
                 submit = partial(self.client.submit, pure=False)
                 # A task of its own instead of scattered data: the scheduler can repeat it when the
                 # workers that hold its result die. The source is opened where blocks are worked on:
                 # an error on the way between workers would be tried again for ever.
                 shared = submit(partial(tuple, (pickle.dumps(source), *common)))
-            futures = (submit(_work, work, shared, block) for block in blocks)
-            for block, future in zip(blocks, _begun(futures, self.n_ahead), strict=True):
-                yield block, future.result()
+            waiting: deque[tuple[Block, Any]] = deque()
+            for block in blocks:
+                waiting.append((block, submit(_work, work, shared, block)))
+                if len(waiting) >= 4 * n_workers:
+                    yield _first(waiting)
+                    source.check_time()
+            while waiting:
+                yield _first(waiting)
                 source.check_time()
 
-    def merged(
-        self,
-        source: RowSource,
-        work: Callable[[RowSource, Block], Result],
-        merge: Callable[[Result, Result], Result],
-        blocks: Sequence[Block],
-    ) -> Generator[tuple[Block, Result], None, None]:
-        """Yield the last of some blocks and what `work` finds in these, merged by a graph of Dask.
 
-        `merge` modifies neither of its arguments: a cluster may need them again.
-        """
-        import dask  # takes 0.1 s, and most files state their statistics
-
-        shared = (source if self.client is None else pickle.dumps(source),)
-        for first, last in row_slices(len(blocks), self.n_ahead):
-            some = blocks[first:last]
-            found = [dask.delayed(_work, pure=False)(work, shared, block) for block in some]
-            graph = reduce(dask.delayed(merge, pure=False), found)
-            if self.client is not None:
-                total = self.client.compute(graph, optimize_graph=False).result()
-            else:
-                with ThreadPoolExecutor(self.threads) as pool:
-                    total = graph.compute(scheduler="threads", pool=pool, optimize_graph=False)
-            yield some[-1], total
-            source.check_time()
+def _first(waiting: deque[tuple[Block, Any]]) -> tuple[Block, Any]:
+    """The block that waits longest, and what was found there."""
+    block, future = waiting.popleft()
+    return block, future.result()
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
@@ -122,34 +100,20 @@ def _opened(image: bytes) -> RowSource:
     return pickle.loads(image)  # type: ignore[no-any-return]
 
 
-def _begun(futures: Iterable[Any], number: int) -> Iterator[Any]:
-    """Futures in order, `number` of them made before the first one is needed."""
-    pending: deque[Any] = deque()
-    for future in futures:
-        pending.append(future)
-        if len(pending) >= number:
-            yield pending.popleft()
-    yield from pending
-
-
 @contextmanager
 def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator[Workers]:
     """Workers for passes, closed afterwards unless they belong to the caller.
 
     For `dask`, None and "threads" are threads of this process, "processes" a
     `distributed.LocalCluster`; any other text is the address of a scheduler, ``tcp://host:8786``.
-    A `distributed.Client` or a cluster of Dask is taken, too, and stays open.
     `threads` are the blocks at a time, and `here` those for None if several threads work on each.
     """
-    is_client = hasattr(dask, "submit")
-    if not is_client:
-        dask = getattr(dask, "scheduler_address", dask)
     if isinstance(dask, Workers):
         yield dask
     elif dask in (None, "threads"):
         yield Workers(threads if dask or here is None else here)
-    elif is_client or (isinstance(dask, str) and (dask == "processes" or ":" in dask)):
-        with nullcontext(dask) if is_client else _connected(dask, threads) as client:
+    elif isinstance(dask, str) and (dask == "processes" or ":" in dask):
+        with _connected(dask, threads) as client:
             from dask.config import set as configured
             from distributed import CancelledError, KilledWorker
 
@@ -164,8 +128,8 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
                 ) from error
     else:
         raise InputError(
-            f"dask must be threads, processes, the address tcp://HOST:PORT, or in Python a client "
-            f"or a cluster, not {dask!r}"
+            f"dask must be threads, processes or the address tcp://HOST:PORT of a scheduler, not "
+            f"{dask!r}"
         )
 
 

@@ -25,7 +25,7 @@ Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class CSRRows:
     """A block of sparse rows: row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``."""
 
@@ -33,9 +33,6 @@ class CSRRows:
     indices: npt.NDArray[np.int32]  # column of each value, increasing and unique within a row
     indptr: Int64Array  # shape (n_rows + 1,); the first one is 0
     n_features: int
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} sparse rows, {self.n_features} features>"
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -164,15 +161,10 @@ def as_float32(block: AnyArray) -> Float32Array:
 
 
 def converted(rows: StoredRows, *, exact: bool = False) -> Any:
-    """Rows of float32, or if `exact` of float64 where their type has more digits than float32.
-
-    Rows that are of that type are not copied.
-    """
+    """Rows of float32, or if `exact` of float64 where their type has more digits than float32."""
     values = values_of(rows)
-    if exact and not np.can_cast(values.dtype, np.float32):
-        values = np.ascontiguousarray(values, dtype=np.float64)
-    else:
-        values = as_float32(values)
+    is_wide = exact and not np.can_cast(values.dtype, np.float32)
+    values = np.ascontiguousarray(values, np.float64) if is_wide else as_float32(values)
     return replace(rows, data=values) if isinstance(rows, CSRRows) else values
 
 
@@ -195,9 +187,9 @@ def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64
 def canonical_csr(
     data: AnyArray, indices: AnyArray, indptr: AnyArray, n_features: int, name: str
 ) -> CSRRows:
-    """Sparse rows with increasing, unique columns, made from rows with columns in any order.
+    """Sparse rows with increasing columns, made from any; repeated entries of a cell are added.
 
-    Repeated entries of one cell are added. `indptr` may begin at any number.
+    `indptr` may begin at any number.
     """
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < n_features:
         raise InputError(
@@ -262,11 +254,8 @@ def check_shape(name: str, shape: Sequence[int]) -> None:
         raise InputError(f"{name} must be a table of two dimensions, not of {len(shape)}")
     if shape[0] < 1 or shape[1] < 1:
         raise InputError(f"{name} is empty ({shape[0]} rows, {shape[1]} columns); give some")
-    if shape[1] > np.iinfo(np.int32).max:  # column numbers of sparse rows are int32
-        raise InputError(
-            f"{name} has {shape[1]} columns, more than the {np.iinfo(np.int32).max} that rows may "
-            f"have; hash the features"
-        )
+    if shape[1] >= 1 << 31:  # column numbers of sparse rows are int32
+        raise InputError(f"{name} has {shape[1]} columns, 2**31 or more; hash the features")
 
 
 def check_real(name: str, dtype: np.dtype[Any]) -> None:

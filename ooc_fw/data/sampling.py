@@ -18,12 +18,9 @@ MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file tou
 class Sampler:
     """Draws of different rows, each with the same chance, out of `n_rows`.
 
-    Rows in random order are drawn as a few slices at random offsets. One slice would be a uniform
-    sample, but two draws that share a row would probably share a slice's worth of rows.
-
-    With `chunk_rows`, the rows are in an order in which neighbours resemble each other: a slice
-    would be a biased sample, and scattered rows would each cost a chunk. Rows are then drawn at
-    random out of a few stretches as long as a chunk. If that is all rows, as in RAM, any are drawn.
+    Rows in random order are drawn as a few slices at random offsets; two draws of one slice each
+    would share many rows if they share one. With `chunk_rows`, neighbours resemble each other: rows
+    are drawn at random out of a few stretches as long as a chunk, or out of all rows in RAM.
     """
 
     def __init__(self, n_rows: int, chunk_rows: int | None = None) -> None:
@@ -69,21 +66,16 @@ class BlockSampler(Sampler):
 def choose_sampler(
     n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
 ) -> Sampler:
-    """Pick the sampler that suits the storage of the rows.
-
-    The order of the labels tells whether rows are shuffled if the file does not say so.
-    """
+    """Sampler for rows whose labels tell whether they are shuffled, if the file does not."""
     if shuffled or looks_shuffled(labels):
         return Sampler(n_rows)
     return Sampler(n_rows, n_rows if in_memory else chunk_rows)
 
 
 def looks_shuffled(labels: AnyArray) -> bool:
-    """Whether there are about as many runs of equal labels as in random order, or more.
+    """Whether runs of equal labels are as many as in random order (Wald and Wolfowitz, 1940).
 
-    With the counts n_k of the classes, n + 1 - sum n_k^2 / n are expected there, and their standard
-    deviation is less than the root of that (Wald and Wolfowitz, 1940): three of these may be
-    missing, or ten runs of few labels.
+    Three standard deviations may be missing, or ten runs of few labels.
     """
     counts = np.unique(labels, return_counts=True)[1]
     expected = len(labels) + 1 - float(np.square(counts, dtype=np.float64).sum()) / len(labels)

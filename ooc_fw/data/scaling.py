@@ -32,15 +32,8 @@ if TYPE_CHECKING:
 OFFSET = "offset"
 """Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`."""
 
-# Scalings are the same up to this relative difference of two factors, and this difference that two
-# offsets make to a scaled value: a hundredth of what rounding to float32 does to it.
 SAME = 1e-9
-
-
-def check_kind(kind: str) -> None:
-    """Raise InputError unless there is such a scaling."""
-    if kind not in (*SCALINGS, OFFSET):
-        raise InputError(f"scaling must be one of {', '.join(SCALINGS)}, not {kind!r}")
+"""Difference of scaled values, or of factors to each other, within which scalings are the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +51,11 @@ class Scaling:
     factor: Float64Array | None = None
 
     def __post_init__(self) -> None:
-        check_kind(self.kind)
-        given = [array for array in (self.offset, self.factor) if array is not None]
+        if self.kind not in (*SCALINGS, OFFSET):
+            raise InputError(f"scaling must be one of {', '.join(SCALINGS)}, not {self.kind!r}")
+        shapes = [np.shape(array) for array in (self.offset, self.factor) if array is not None]
         n_wanted = 0 if self.kind == "none" else 2
-        if len(given) != n_wanted or any(a.shape != given[0].shape[:1] for a in given):
+        if len(shapes) != n_wanted or any(shape != shapes[0][:1] for shape in shapes):
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
 
     @property
@@ -73,11 +67,9 @@ class Scaling:
     def fit(
         cls, ranges: ColumnRanges, log1p: bool, n_features: int, kept: AnyArray | None = None
     ) -> Scaling:
-        """Choose offset and factor of each column; those of one value become 0.
+        """Choose offset and factor of each column like the scalers of scikit-learn.
 
-        The kind "minmax" maps the range to [0, 1], "maxabs" divides by the largest absolute value,
-        and "standard" maps the mean to 0 and the (population) standard deviation to 1. Values of
-        the columns that are `kept` stay.
+        Columns of one value become 0; values of the columns that are `kept` stay.
         """
         if ranges.kind == "none":
             return cls("none", log1p)
@@ -113,22 +105,18 @@ class Scaling:
             return False
         if self.offset is None or self.factor is None or self.n_features != other.n_features:
             return self.n_features == other.n_features
-        apart = np.abs(self.offset - np.asarray(other.offset))
-        last_bits = 4 * np.finfo(np.float64).eps * np.abs(self.offset)
-        # What matters of an offset is how far it moves scaled values.
-        same_offset = (apart * np.abs(self.factor) <= SAME) | (apart <= last_bits)
-        same_factor = np.allclose(self.factor, np.asarray(other.factor), rtol=SAME, atol=0)
-        return bool(same_factor and np.all(same_offset))
+        offset = np.asarray(other.offset)
+        # Offsets differ by their last bits, or move scaled values by less than rounding does.
+        apart = np.abs(self.offset - offset) * np.abs(self.factor) > SAME
+        apart &= ~np.isclose(self.offset, offset, rtol=1e-15, atol=0)
+        factor = np.asarray(other.factor)
+        return not apart.any() and np.allclose(self.factor, factor, rtol=SAME, atol=0)
 
     def at(self, places: Int64Array) -> Scaling:
         """That of the columns at some places."""
         if self.offset is None or self.factor is None:
             return self
         return replace(self, offset=self.offset[places], factor=self.factor[places])
-
-    def applies_to(self, other: Scaling) -> bool:
-        """Whether rows of the other scaling are to be scaled by this one, too."""
-        return self.kind == OFFSET and other.is_identity
 
     def zero_row(self, n_features: int) -> Float32Array:
         """Scaled values of a row of raw zeros."""
@@ -158,10 +146,9 @@ class Scaling:
         return result
 
     def apply(self, rows: StoredRows, n_features: int) -> Rows:
-        """Scale raw rows of any width the way the training rows were scaled.
+        """Scale raw rows of any width like the training rows; they become dense if `moves_zero`.
 
-        Columns from `n_features` on are dropped, missing ones count as raw zeros, and nothing is
-        clipped. Sparse rows become dense if `moves_zero`.
+        Columns from `n_features` on are dropped, and missing ones count as raw zeros.
         """
         if self.n_features not in (None, n_features):
             raise InputError(f"the scaling is for {self.n_features} features, not for {n_features}")
@@ -198,16 +185,16 @@ class Scaling:
         if "scaling" not in group.attrs:
             return None
         kind = get_text(group.attrs, "scaling")
-        found = dict[str, Any]()
-        for name in ("offset", "factor") if kind != "none" else ():
-            values = np.asarray(group[f"scaling/{name}"] if f"scaling/{name}" in group else "")
+        found = []
+        for name in ("scaling/offset", "scaling/factor") if kind != "none" else ():
+            values = np.asarray(group[name] if name in group else "")
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError(
-                    f"{group.file.filename} says scaling {kind!r}, but its /scaling/{name} is "
+                    f"{group.file.filename} says scaling {kind!r}, but its /{name} is "
                     f"missing or no finite number; convert the data again"
                 )
-            found[name] = values.astype(np.float64)
-        return Scaling(kind, bool(int(group.attrs.get("log1p", False))), **found)
+            found.append(values.astype(np.float64))
+        return Scaling(kind, bool(int(group.attrs.get("log1p", False))), *found)
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:

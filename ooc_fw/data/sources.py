@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_fw.data.arrays import ReadArray, Sliceable
+from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ooc_fw.data.scaling import Scaling
 
 CHUNK_BYTES = 2 << 20  # read unit, in decoded bytes, of storage that has no chunks of its own
-# Two rows at most this many bytes apart are read together: a second read would take longer.
-GAP_BYTES = 256 << 10
 ROUNDING = 1e-12  # a spread below this share of the mean squared norm is rounding error
 
 
@@ -56,10 +54,7 @@ class StoredStatistics:
 
     @property
     def average_squared_distance(self) -> float:
-        """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, equal ones included.
-
-        It is ``2 (mean |x|^2 - |mean x|^2)``, and exactly 0 if that is within its rounding error.
-        """
+        """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, 0 if it is but rounding."""
         spread = self.mean_square_norm - float(self.mean @ self.mean)
         return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
 
@@ -73,23 +68,23 @@ class FileStamp:
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
-        self.seen = _size_and_time(path if descriptor is None else descriptor)
+        self.seen = self._look(path if descriptor is None else descriptor)
+
+    @staticmethod
+    def _look(file: str | int) -> tuple[int, int]:
+        status = os.stat(file)
+        return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
         """Raise InputError when the file is no longer the one that was stamped."""
-        if not os.path.exists(self.path) or _size_and_time(self.path) != self.seen:
+        if not os.path.exists(self.path) or self._look(self.path) != self.seen:
             raise InputError(
                 f"{self.path} was changed while it was in use; start again and leave it as it is"
             )
 
 
-def _size_and_time(file: str | int) -> tuple[int, int]:
-    status = os.stat(file)
-    return status.st_size, status.st_mtime_ns
-
-
-class RowSource(ABC):
-    """Rows of a labelled data set, wherever they are kept.
+class RowSource(ExitStack):
+    """Rows of a labelled data set, wherever they are kept, to be closed like an `ExitStack`.
 
     A read loads no more than was asked for, up to whole chunks, and several threads may read at the
     same time. A subclass implements `_fetch`, and names the `parents` that it takes rows from: what
@@ -105,7 +100,6 @@ class RowSource(ABC):
     span_rows: int  # no read of it crosses a multiple of these
     sparse: bool = False  # whether `read` returns `CSRRows` rather than a dense block
     in_memory: bool = False  # whether the caller already holds the rows in RAM
-    compressed: bool = False  # whether chunks are decoded whole, whatever is asked of them
     shuffled: bool | None = None  # whether they are in random order; None: nothing says so
     scaling: Scaling | None = None  # that was applied to the rows; None: nothing says so
     statistics: StoredStatistics | None = None  # stored with the rows
@@ -115,7 +109,6 @@ class RowSource(ABC):
     targets: bool | None = None  # whether labels are targets; None: nothing says so
     kept_bytes: int = 0  # most bytes of rows that stay in memory between two reads
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
-    label_columns: Sequence[str] = ()  # which of the file may be the labels
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None
     _check_time: Callable[[], None] | None = None
@@ -130,6 +123,7 @@ class RowSource(ABC):
         decoded_bytes: int | None = None,
         parents: tuple[RowSource, ...] = (),
     ) -> None:
+        super().__init__()
         check_shape(name, shape)
         self.name = name
         self.n_rows = int(shape[0])
@@ -137,7 +131,7 @@ class RowSource(ABC):
         dense_bytes = 4 * self.n_rows * self.n_features
         self.decoded_bytes = dense_bytes if decoded_bytes is None else decoded_bytes
         self.chunk_rows = min(self.n_rows, chunk_rows or self.rows_in(CHUNK_BYTES))
-        self.max_gap = self.rows_in(GAP_BYTES)
+        self.max_gap = self.rows_in(256 << 10)  # a second read would take longer
         self.span_rows = max(self.chunk_rows, self.rows_in(CHUNK_BYTES))
         if labels is not None and len(labels) != self.n_rows:
             raise InputError(
@@ -145,13 +139,10 @@ class RowSource(ABC):
             )
         self._labels = labels
         self._parents = parents
-        if parents:
-            same = ["sparse", "shuffled", "scaling", "label_columns", "columns", "table"]
-            for fact in same if labels is not None else [*same, "targets"]:
+        for fact in ("sparse", "shuffled", "scaling", "columns", "table", "targets"):
+            if parents:
                 setattr(self, fact, getattr(parents[0], fact))
-            self.in_memory = all(parent.in_memory for parent in parents)
         self.stamps: list[FileStamp] = []  # files that the rows are in, which must not change
-        self._resources = ExitStack()
         self._counting = threading.Lock()
         self.rows_read = 0
         self._bytes_read = 0
@@ -178,7 +169,9 @@ class RowSource(ABC):
 
     def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
-        first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
+        first, stop = span_of(indices)
+        if stop - first == len(indices):
+            return self.read(first, stop, exact=exact)
         self._check_range(first, stop)
         rows = self._take(indices, exact)
         self._count(len(indices))
@@ -188,7 +181,7 @@ class RowSource(ABC):
         """Rows at `indices`, which exist."""
         pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
-            first, stop = (int(span[0]), int(span[-1]) + 1) if len(span) else (0, 0)
+            first, stop = span_of(span)
             rows = self._fetch_unchanged(first, stop, exact)
             piece = rows if stop - first == len(span) else take_rows(rows, span - first)
             check_finite(piece, self.name, span)
@@ -235,29 +228,17 @@ class RowSource(ABC):
         """Label values of rows ``start:stop`` as stored; InputError when there are none."""
         self._check_range(start, stop)
         if self._labels is None:
-            raise InputError(f"{self.name} has no labels; {self.labels_hint}")
+            raise InputError(
+                f"{self.name} has no labels; name them (--label), or give a file of them "
+                f"(--labels; labels= in Python)"
+            )
         return np.asarray(self._labels[start:stop])
-
-    @property
-    def labels_hint(self) -> str:
-        """What to do where there are no labels."""
-        if self.label_columns:
-            has = ", ".join(self.label_columns)
-            return f"name its labels (--label, or label= in Python): it has {has}"
-        return "name them (--label), or give a file of them (--labels; labels= in Python)"
-
-    def relabel(self, new: Callable[[AnyArray], AnyArray]) -> None:
-        """Have the labels that `new` makes of those so far."""
-        old: Any = self._labels
-        self._labels = ReadArray((self.n_rows,), object, lambda a, b: new(np.asarray(old[a:b])))
-        self.targets = None
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Position of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
-        if self.ids is None:
-            return np.arange(start, stop, dtype=np.int64)
-        return np.asarray(self.ids[start:stop], dtype=np.int64)
+        ids = np.arange(start, stop) if self.ids is None else self.ids[start:stop]
+        return np.asarray(ids, dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
@@ -284,21 +265,7 @@ class RowSource(ABC):
     def hold(self, array: Any) -> None:
         """Count the memory that an array keeps, and close it with the source."""
         self.kept_bytes += array.kept_bytes
-        self.on_close(array.close)
-
-    def on_close(self, release: Callable[[], object]) -> None:
-        """Call `release` when the source is closed."""
-        self._resources.callback(release)
-
-    def close(self) -> None:
-        """Close the files that this source opened; objects of the caller stay open."""
-        self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self.callback(array.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process receives the way to open the file there, never rows or handles.
@@ -321,7 +288,7 @@ class RowSource(ABC):
 
     def _count(self, n_rows: int, n_bytes: int = 0) -> None:
         with self._counting:  # several threads read from one source
-            self.rows_read += int(n_rows)
+            self.rows_read += n_rows
             self._bytes_read += n_bytes
 
 
@@ -366,7 +333,6 @@ class CSRSource(RowSource):
         chunk_rows: int | None = None,
     ) -> None:
         check_real(name, matrix.data.dtype)
-        check_shape(name, matrix.shape)
         self._n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
         decoded_bytes = 8 * self._n_stored + 8 * (matrix.shape[0] + 1)
         super().__init__(
@@ -420,6 +386,11 @@ def iter_blocks(
     """Yield the ranges of `block_slices`, each as its first row number and its rows."""
     for first, last in block_slices(source, start, stop, max_bytes):
         yield first, source.read(first, last)
+
+
+def span_of(rows: Int64Array) -> tuple[int, int]:
+    """First of increasing rows and the one after the last; 0 and 0 if there are none."""
+    return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 
 
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:

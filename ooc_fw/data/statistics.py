@@ -14,7 +14,6 @@ import numpy as np
 from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import Float64Array, Rows, StoredRows, stored_arrays
-from ooc_fw.data.scaling import check_kind
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
 
@@ -28,34 +27,30 @@ class ColumnSums:
 
     def __init__(self, n_features: int) -> None:
         self.n_rows = 0
-        self._sums = np.zeros(n_features)
-        self._squares = np.zeros(n_features)
+        self._sums = np.zeros((2, n_features))
 
     def add(self, rows: Rows) -> None:
         """Add rows to the sums."""
         self.n_rows += len(rows)
         data, columns, _ = stored_arrays(rows)
-        core.add_values(data, columns, self._sums, self._squares)
+        core.add_values(data, columns, *self._sums)
 
-    def merged(self, other: ColumnSums) -> ColumnSums:
-        """These sums and those of other rows."""
-        total = ColumnSums(len(self._sums))
-        total.n_rows = self.n_rows + other.n_rows
-        total._sums = self._sums + other._sums
-        total._squares = self._squares + other._squares
-        return total
+    def merge(self, other: ColumnSums) -> None:
+        """Add the sums over other rows."""
+        self.n_rows += other.n_rows
+        self._sums += other._sums
 
     @property
     def statistics(self) -> StoredStatistics:
         """Mean of each column, and mean squared norm of the rows."""
-        return StoredStatistics(self._sums / self.n_rows, float(self._squares.sum()) / self.n_rows)
+        sums, squares = self._sums
+        return StoredStatistics(sums / self.n_rows, float(squares.sum()) / self.n_rows)
 
 
 class ColumnRanges:
     """Range and, for the scaling "standard", mean and variance of each column."""
 
     def __init__(self, kind: str = "none") -> None:
-        check_kind(kind)
         self.kind = kind
         self.n_rows = 0
         self._records = np.zeros((0, core.RECORD_SIZE if kind == "standard" else core.RANGE_SIZE))
@@ -134,11 +129,10 @@ class ColumnRanges:
 def sigma2(
     source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
 ) -> float:
-    """Average squared distance of two rows.
+    """Average squared distance of two rows; InputError if it is but rounding.
 
     It comes from the statistics stored in the file, if there are any, else from one pass over all
-    rows. For `dask` see `borrow_workers`. InputError is raised when rows are equal, or nearly so,
-    so that no kernel width follows from them.
+    rows. For `dask` see `borrow_workers`.
     """
     value = _statistics(source, threads, dask, on_rows).average_squared_distance
     if value > 0:
@@ -174,11 +168,10 @@ def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> 
     total = ColumnSums(source.n_features)
     blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, threads) as workers:
-        for (_, stop), sums in workers.merged(source, _sums_of_block, ColumnSums.merged, blocks):
-            total = total.merged(sums)
+        for (_, stop), sums in workers.over(source, _sums_of_block, blocks):
+            total.merge(sums)
             if on_rows is not None:
                 on_rows(stop)
-    source.check_unchanged()
     return total.statistics
 
 

@@ -24,7 +24,7 @@ from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import borrow_source, is_several
+from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
@@ -359,8 +359,7 @@ def _check_files(
     check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
     if checkpoint is not None:
         outputs.append(Output("checkpoint", checkpoint))
-    files = [file for given in inputs for file in (given if is_several(given) else [given])]
-    check_outputs(outputs, [path for path in files if isinstance(path, str | os.PathLike)])
+    check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
 
 
 def _of_weight(
@@ -380,7 +379,7 @@ def is_out_of_core(X: Any) -> bool:
     """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
-    return on_disk or is_several(X) or package in ("h5py", "dask", "zarr")
+    return on_disk or package in ("h5py", "dask", "zarr")
 
 
 def is_array(y: Any) -> bool:

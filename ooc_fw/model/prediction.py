@@ -29,7 +29,7 @@ from ooc_fw.data.formats import TABLES, detect_format, is_store
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, take_rows
-from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.scaling import OFFSET, Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
@@ -77,7 +77,7 @@ def suited(model: Model, source: RowSource) -> RowSource:
         if known is not None:
             logger.warning(words, source.name, known.kind)
         return source
-    is_raw = known is None or scaling.applies_to(known)
+    is_raw = known is None or (scaling.kind == OFFSET and known.is_identity)
     if known is not None and not is_raw and not known.same_as(scaling):
         raise InputError(
             f"{source.name} is scaled ({known.kind}) in another way than the model's "

@@ -108,7 +108,7 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ((), ["--label", "obs/cell_type"]),
+        ((), ["has no labels; name them (--label)"]),
         (
             ("--label", "cell_type"),
             ["the label of row 200 of", "--missing-labels drop"],
@@ -215,7 +215,7 @@ def test_genes_are_found_by_name(ooc_fw, tmp_path, cells, typed):
     assert own.predict(reversed_genes).tolist() == expected
     reversed_genes.write_h5ad(tmp_path / "reversed.h5ad")
     assert ooc_fw("predict", tmp_path / "m.h5", tmp_path / "reversed.h5ad").out.split() == expected
-    with pytest.raises(InputError, match=r"lacks 2 of the 8 features .* \(gene 6, gene 7\)"):
+    with pytest.raises(InputError, match="lacks the feature 'gene 6'"):
         own.predict(cells[:, :6].copy())
 
 
@@ -301,9 +301,7 @@ def test_names_of_genes_travel(ooc_fw, tmp_path, places, reordered, name, rows, 
     ooc_fw("verify", test).done()
     expected = ooc_fw("predict", model, places[name], "--x-name", rows).out
     for other in reordered.values():
-        outcome = ooc_fw("predict", model, other, "--x-name", rows)
-        assert outcome.out == expected
-        assert "has 1 features that the training data do not have (other)" in outcome.err
+        assert ooc_fw("predict", model, other, "--x-name", rows).out == expected
     for like in (train, model):
         for source, target in ((places, same), (reordered, others)):
             ooc_fw("convert", source[name], target, *taken, "--like", like).done()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import InputError, load_model, open_dataset
+from ooc_fw import InputError, load_model
 from ooc_fw.cli.main import main
-from ooc_fw.data.labels import label_map, relabelled
+from ooc_fw.data.labels import label_map, new_labels
 from tests.convert.converted import convert_files
 
 WORDS = ("normal.", "smurf.", "neptune.")
@@ -59,8 +59,6 @@ def test_map_then_train_is_train_on_mapped_data(folder, capsys, kind):
     convert_files(["raw.csv"], "like.h5", like="mapped.h5")  # it has the map of the file
     for test in ("mapped.h5", "like.h5"):
         assert accuracy(capsys, test) == right
-    with open_dataset("raw.h5", labels_as=KINDS[kind]) as source, open_dataset("mapped.h5") as own:
-        assert sorted(source.labels(0, 120).tolist()) == sorted(own.labels(0, 120).tolist())
     assert main(["verify", "like.h5", "--quiet"]) == 0
 
 
@@ -108,9 +106,7 @@ def test_maps_are_dictionaries(new, labels):
             label_map(text)
     elif not {*map(plain, labels)} <= {*known}:
         with pytest.raises(InputError, match="here has the label"):
-            relabelled(np.array(labels), label_map(text), "here")
+            new_labels(labels, label_map(text), "here")
     else:
-        found = relabelled(np.array(labels), label_map(text), "here")
-        expected = [known[plain(label)] for label in labels]
-        are_numbers = {*known.values()} <= {"1", "-3"}
-        assert found.tolist() == [float(word) if are_numbers else word for word in expected]
+        found = new_labels(labels, label_map(text), "here")
+        assert found == [known[plain(label)] for label in labels]

@@ -346,9 +346,3 @@ def test_novel_rows_are_encoded_by_the_ordinary_ones(tmp_path, monkeypatch, spar
         assert judged.table == train.table
         with open_source(tmp_path / "o.h5") as source:
             assert judged.table != source.table
-
-
-def test_rows_of_several_encoded_files_are_not_held_out(tmp_path, random_labels):
-    with open_source([random_labels, random_labels]) as source:
-        with pytest.raises(InputError, match="convert the tables together"):
-            hold_out(source, np.array([[0, 10]]))

@@ -179,29 +179,6 @@ def part_of(open_it, *ranges):
     return open_part
 
 
-def several(write):
-    """Three files with the rows, one below the other."""
-
-    def open_it(X, y, folder):
-        parts = [slice(0, 20), slice(20, 21), slice(21, len(X))]
-        paths = [write(folder / f"{k}.h5", X[part], y[part]) for k, part in enumerate(parts)]
-        return open_source(paths)
-
-    return open_it
-
-
-def several_cells(X, y, folder):
-    """Two files of sparse AnnData, the second of which has its genes in another order."""
-    for k, (part, order) in enumerate(
-        [(slice(0, 30), [*range(5)]), (slice(30, None), [3, 0, 4, 2, 1])]
-    ):
-        data = anndata.AnnData(scipy.sparse.csr_matrix(X[part][:, order]))
-        data.obs["number"] = y[part]
-        data.var_names = [f"gene {j}" for j in order]
-        data.write_h5ad(folder / f"{k}.h5ad")
-    return open_source([folder / "0.h5ad", folder / "1.h5ad"], "number")
-
-
 RAM, SPARSE, SPARSE_RAM, DISK = (False, True), (True, False), (True, True), (False, False)
 SOURCES = {  # name -> (sparse, in memory), how it is opened
     "array": (RAM, lambda X, y, _: open_source(X, y)),
@@ -248,9 +225,6 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "first rows": (DISK, part_of(lambda X, y, folder: open_source(npy(folder, X), y), [0, 57])),
     "some rows": (DISK, part_of(converted(write_dense), [0, 41], [44, 45], [50, 65])),
     "some sparse rows": (SPARSE, part_of(converted(write_sparse), [0, 48], [60, 69])),
-    "several files": (DISK, several(write_dense)),
-    "several files of csr": (SPARSE, several(write_sparse)),
-    "several AnnData files": (SPARSE, several_cells),
     "rows in RAM": (RAM, part_of(lambda X, y, _: open_source(X, y), [0, 42], [85, 100])),
 }
 
@@ -260,7 +234,7 @@ SLOW = {name for name in SOURCES if name.startswith("AnnData")} - {"AnnData file
     *("zarr", "zarr store, version 2", "zarr group", "hdf5 zstd", "foreign", "foreign csr"),
     *("cached", "float64", "big-endian view", "csc", "big-endian npy"),
     *("hdf5 contiguous", "hdf5 csr", "columns", "first rows", "rows in RAM", "open data set"),
-    *("Fortran npy", "several files of csr"),
+    "Fortran npy",
 }
 KINDS = [pytest.param(name, marks=[pytest.mark.grid] * (name in SLOW)) for name in SOURCES]
 
@@ -276,8 +250,6 @@ class TestEverySource(RowSourceContract):
     @pytest.fixture(autouse=True, params=KINDS)
     def kind(self, request):
         (self.sparse, self.in_memory), self.opener = SOURCES[request.param]
-        if request.param.startswith("several"):
-            self.bad_row = (10, "1.h5ad:") if "AnnData" in request.param else (19, "2.h5:")
         self.bad_value = (np.nan, np.inf, -np.inf)[[*SOURCES].index(request.param) % 3]
         return request.param
 

@@ -4,11 +4,8 @@ import gzip
 import os
 import pickle
 
-import anndata
 import dask.array as da
-import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -17,7 +14,7 @@ from ooc_fw.data.arrays import open_npy
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table
-from tests.support.files import write_dense, write_sparse
+from tests.support.files import write_dense
 
 X = small_table()
 
@@ -84,7 +81,10 @@ def test_arrays_that_are_no_rows(tmp_path, array, message, stored):
     ("make", "message"),
     [
         (lambda _: [[1, 2], [3]], "list cannot be made an array"),
-        (lambda _: scipy.sparse.csr_array((1, 3 * 10**9)), "3000000000 columns, more than the 214"),
+        (
+            lambda _: scipy.sparse.csr_array((1, 3 * 10**9)),
+            "3000000000 columns, 2..31 or more",
+        ),
         (lambda _: da.zeros(4), "two dimensions"),
         (lambda _: unknown_lengths(), r"known lengths; see its compute_chunk_sizes"),
         (lambda folder: mapped(folder, np.s_[::-1]), "X.npy is not in one piece of it; copy"),
@@ -228,56 +228,3 @@ def test_labels_given_apart_do_not_travel(tmp_path):
         copy = pickle.loads(pickle.dumps(open_source(path, labels)))
         np.testing.assert_array_equal(copy.read(0, 57), X)
         assert copy.has_labels == travel
-
-
-def one_of(folder, kind):
-    """A file that cannot follow `write_dense` of `X` and zeros, and why."""
-    path = folder / "b.h5"
-    if kind == "width":
-        return write_dense(path, X[:, :4], np.zeros(57)), "number of columns"
-    if kind == "storage":
-        return write_sparse(path, X, np.zeros(57)), "storage, sparse or dense"
-    if kind == "labels":
-        return save(folder, X, "b.npy"), "labels, which one of them lacks"
-    write_dense(path, X, np.zeros(57))
-    with h5py.File(path, "r+") as file:
-        if kind == "words":
-            del file["y"]
-            file["y"] = np.array([b"a"] * 57)
-            return path, "labels, numbers or words"
-        file.attrs["scaling"] = "maxabs"
-        file["scaling/offset"], file["scaling/factor"] = np.zeros(5), np.ones(5) / 2
-    return path, "scaling"
-
-
-@pytest.mark.parametrize("kind", ["width", "storage", "labels", "words", "scaling"])
-def test_files_that_are_no_one_source(tmp_path, kind):
-    first = write_dense(tmp_path / "a.h5", X, np.zeros(57))
-    other, message = one_of(tmp_path, kind)
-    with pytest.raises(
-        InputError, match=f"b.* and .*a.h5 cannot be one .* differ in the {message}"
-    ):
-        open_source([first, first, other])
-
-
-def test_several_files_by_name_and_with_other_labels(tmp_path, caplog):
-    """Names of columns count, their order does not; labels given apart are of all rows."""
-    names = {"a": "uvwxy", "b": "yxwvu", "c": "uvwxz"}
-    for name, columns in names.items():
-        data = anndata.AnnData(X, var=pd.DataFrame(index=[*columns]))
-        data.write_h5ad(tmp_path / f"{name}.h5ad")
-    a, b, c = (tmp_path / f"{name}.h5ad" for name in names)
-    labels = np.arange(114)
-    with open_source([a, str(b)], labels) as source:
-        assert source.name == f"{a} and 1 more file"
-        assert f"5 columns found by name: {b} has another order than {a}" in caplog.text
-        np.testing.assert_array_equal(source.read(50, 60), np.concatenate([X[50:], X[:3, ::-1]]))
-        np.testing.assert_array_equal(source.labels(0, 114), labels)
-        np.testing.assert_array_equal(source.row_ids(55, 60), np.arange(55, 60))
-        assert not pickle.loads(pickle.dumps(source)).has_labels
-    with open_source([a, open_source(b)], labels) as source:
-        np.testing.assert_array_equal(source.read(57, 114), X[:, ::-1])
-    with pytest.raises(InputError, match=r"c.h5ad and .* differ in the names of columns"):
-        open_source([a, c])
-    with pytest.raises(InputError, match="has 114 rows but 57 labels"):
-        open_source([a, b], labels[:57])

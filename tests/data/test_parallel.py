@@ -68,7 +68,7 @@ def test_places_to_run(monkeypatch):
     with borrow_workers(None, 2, here=1) as workers:
         assert workers.threads == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
-    is_none, is_missing = "must be threads, processes, the address", "needs the package distribut"
+    is_none, is_missing = "must be threads, processes or the address", "needs the package distribut"
     messages = dict.fromkeys(("thread", "localhost", 3, ""), is_none)
     messages |= dict.fromkeys(("processes", "tcp://127.0.0.1:9"), is_missing)
     for dask, message in messages.items():
@@ -103,15 +103,3 @@ def test_processes(source, tmp_path):
         borrow_workers("processes", 1) as workers,
     ):
         list(workers.over(file, work, [14], 5))
-
-
-def test_a_cluster_or_a_client_is_taken_and_stays_open():
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(1, processes=False, dashboard_address=None) as cluster:
-        with borrow_workers(cluster, 1) as workers:
-            assert workers.client.scheduler.address == cluster.scheduler_address
-        with distributed.Client(cluster, set_as_default=False) as client:
-            with borrow_workers(client, 1) as workers:
-                assert workers.client is client
-            assert client.status == "running"
-        assert str(cluster.status) == "Status.running"

@@ -161,13 +161,13 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_features_are_found_by_name(caplog, sparse):
-    """Of raw rows and of scaled ones; others are left out, with a word."""
+    """Of raw rows and of scaled ones; others are left out."""
     scaling = Scaling("minmax", False, np.arange(3.0), np.array([0.5, 1.0, 2.0]))
     model = make_model(random_rows(4), scaling=scaling)
     model = dataclasses.replace(model, columns=("a", "b", "c"))
     raw = random_rows(9)
     expected = model.decision_function(raw)
-    assert "no names of features in array, unlike the training data (a, b" in caplog.text
+    assert "array: it or the training data have no names of features" in caplog.text
     caplog.clear()
 
     def named(places, names, scaled=False):
@@ -186,8 +186,8 @@ def test_features_are_found_by_name(caplog, sparse):
     assert caplog.text == ""
     found = model.decision_function(named([2, 3, 0, 1, 3], ["c", "x", "a", "b", "y"]))
     np.testing.assert_array_equal(found, expected)
-    assert "has 2 features that the training data do not have (x, y); they are" in caplog.text
-    with pytest.raises(InputError, match=r"names that occur twice"):
+    assert caplog.text == ""
+    with pytest.raises(InputError, match="has a name twice"):
         model.decision_function(named([1, 1, 0, 2], ["b", "b", "a", "c"]))
 
 
