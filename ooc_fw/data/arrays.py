@@ -14,8 +14,8 @@ import mmap
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import h5py
@@ -66,11 +66,9 @@ class ReadArray:
 class DecodedChunks(ReadArray):
     """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
 
-    The first and the last chunk of a read are kept if it uses only a part of them, so that a pass
-    in order decodes each chunk once, whatever its blocks are.
-
     ``decode(start, stop)`` returns the rows of consecutive chunks. `borders` holds the first row of
-    each chunk, and the number of rows.
+    each chunk, and the number of rows. Chunks are kept if a read uses only a part of them, so that
+    a pass in order decodes each chunk once, whatever its blocks are.
     """
 
     compressed = True
@@ -83,15 +81,16 @@ class DecodedChunks(ReadArray):
         borders: Int64Array,
     ) -> None:
         super().__init__(shape, dtype, decode)
-        self._borders: list[int] = borders.tolist()
+        places = borders.tolist()
+        self._borders: list[int] = places
         # The memory plan counts 512 bytes for a word.
         item_bytes = 512 if self.dtype.hasobject else self.dtype.itemsize
         row_bytes = item_bytes * math.prod(shape[1:])
         self.chunk_rows = int(np.diff(borders).max(initial=0))
-        chunk_bytes = self.chunk_rows * row_bytes
+        chunk_bytes = max(1, self.chunk_rows * row_bytes)
         self.kept_bytes = min(max(KEPT_BYTES, 2 * chunk_bytes), shape[0] * row_bytes)
-        self._most_kept = max(2, self.kept_bytes // max(1, chunk_bytes))
-        self._kept: OrderedDict[int, AnyArray] = OrderedDict()
+        keep = lru_cache(max(2, self.kept_bytes // chunk_bytes))
+        self._chunk = keep(lambda number: decode(places[number], places[number + 1]))
         self._lock = threading.Lock()
 
     def __getitem__(self, key: slice) -> AnyArray:
@@ -104,23 +103,18 @@ class DecodedChunks(ReadArray):
         last = bisect_right(borders, stop) - 1
         pieces = []
         if start < borders[first]:
-            begin = borders[first - 1]
-            pieces.append(self._chunk(first - 1)[start - begin : stop - begin])
+            pieces.append(self._part(first - 1, start, stop))
         if first < last:
             pieces.append(self._read(borders[first], borders[last]))
         if first <= last and borders[last] < stop:
-            pieces.append(self._chunk(last)[: stop - borders[last]])
+            pieces.append(self._part(last, borders[last], stop))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _chunk(self, number: int) -> AnyArray:
-        """A chunk, which is kept until others were used; one thread decodes at a time."""
+    def _part(self, number: int, start: int, stop: int) -> AnyArray:
+        """Those of the rows ``start:stop`` that a chunk has; one thread decodes at a time."""
+        begin = self._borders[number]
         with self._lock:
-            if number not in self._kept:
-                self._kept[number] = self._read(self._borders[number], self._borders[number + 1])
-            self._kept.move_to_end(number)
-            while len(self._kept) > self._most_kept:
-                self._kept.popitem(last=False)
-            return self._kept[number]
+            return self._chunk(number)[start - begin : stop - begin]
 
 
 class FileArray(ReadArray):
@@ -242,14 +236,9 @@ def check_unmasked(data: Any) -> None:
 def open_npy(path: str) -> FileArray:
     """Array of a `.npy` file, all of whose values are in the file."""
     check_regular(path)
-    try:
+    with reading(path), np.errstate(over="raise"):
         # No page of the map is touched: it tells type, shape and place.
-        with np.errstate(over="raise"):
-            found = find_in_map(np.lib.format.open_memmap(path, mode="r"))
-    except Exception as error:  # whatever numpy raises for a header, which it parses as Python
-        raise InputError(
-            f"{path} cannot be read as a .npy file ({error}); write it with numpy.save"
-        ) from error
+        found = find_in_map(np.lib.format.open_memmap(path, mode="r"))
     assert found is not None
     return found
 

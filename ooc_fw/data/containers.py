@@ -53,23 +53,6 @@ def open_store(path: str) -> Any:
         return zarr.open(path, mode="r")
 
 
-def check_plain_tree(file: Any) -> None:
-    """Raise InputError unless all objects of a file of this program are its own, with values."""
-
-    def foreign(name: str, link: Any) -> str | None:
-        return None if isinstance(link, h5py.HardLink) else name
-
-    def check(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset):
-            arrays.check_storage(node)
-            if node.id.get_storage_size() < node.nbytes:
-                raise InputError(f"{name!r} is compressed, which no such file is")
-
-    if (name := file.visititems_links(foreign)) is not None:
-        raise InputError(f"{name!r} is a link to something else")
-    file.visititems(check)
-
-
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
@@ -252,15 +235,8 @@ def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
             return labels_in(node, f"{path_of(root)}: {label!r}", sums if place == "y" else {})
     if label == "y":
         return None
-    has = ", ".join(_columns_of_obs(root) or root)
+    has = ", ".join([*root, *(f"obs/{name}" for name in find(root, "obs") or ())])
     raise InputError(f"{path_of(root)} has no labels {label!r}; it has {has}")
-
-
-def _columns_of_obs(root: Node) -> list[str]:
-    """Paths of the columns of ``obs``."""
-    obs: Any = None if isinstance(root, dict) else find(root, "obs")
-    paths = [f"obs/{name}" for name in obs] if is_group(obs) else root
-    return [path for path in paths if path.startswith("obs/") and path != "obs/_index"]
 
 
 def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:

@@ -17,8 +17,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ReadArray
-from ooc_fw.data.rows import AnyArray, Int64Array
+from ooc_fw.data.arrays import ReadArray, check_storage
+from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
 FORMAT_VERSION = 1  # newest layout of converted files that is read here
@@ -73,12 +73,6 @@ class Checksums:
     values: UInt32Array
     length: int
 
-    def mismatches(self, block: AnyArray, start: int) -> Int64Array:
-        """Numbers of the changed stretches in a block of whole ones that begins at row `start`."""
-        first = start // self.length
-        sums = crc32s(block, self.length)
-        return first + np.flatnonzero(sums != self.values[first : first + len(sums)])
-
 
 Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name; {} if it has none
 
@@ -112,8 +106,9 @@ class CheckedSlices(ReadArray):
         if stop <= start or (stop - start < length and (first, last) != (start, stop)):
             return self._array[start:stop]  # type: ignore[no-any-return]
         block = self._array[first:last]
-        for stretch in self._checksums.mismatches(block, first)[:1].tolist():
-            raise DamageError(self.describe(stretch))
+        stored = self._checksums.values[first // length : -(-last // length)]
+        for place in np.flatnonzero(crc32s(block, length) != stored)[:1].tolist():
+            raise DamageError(self.describe(first // length + place))
         return block[start - first : stop - first]  # type: ignore[no-any-return]
 
     def describe(self, stretch: int, defect: str = "do not match their checksum") -> str:
@@ -143,13 +138,12 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
     def read(name: str, stored: Any) -> None:
         if not isinstance(stored, h5py.Dataset):
             return
+        n_rows = len(root[name])
         sums[name] = Checksums(stored[...], int(stored.attrs["length"]))
-        n_stretches = -(-len(root[name]) // sums[name].length)
-        is_small = name in SMALL_ARRAYS
-        if len(stored) != n_stretches or (
-            is_small and len(sums[name].mismatches(root[name][...], 0))
-        ):
+        if len(stored) != -(-n_rows // sums[name].length):
             raise damage(root.file.filename, f"{name} does not match its checksums")
+        if name in SMALL_ARRAYS:
+            checked(root[name], root.file.filename, name, sums)[:]
 
     if "checksums" in {*root}:  # a group that is damaged is there, too, and raises
         root["checksums"].visititems(read)
@@ -159,10 +153,13 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
 def content_crc32(root: Any) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
-    The file must be a plain tree: links would be passed over. Only the name of an attribute of
-    variable length counts.
+    Only the name of an attribute of variable length counts. InputError is raised for links, which
+    would be passed over, and for arrays that are compressed or not whole.
     """
     total = 0
+
+    def foreign(name: str, link: Any) -> str | None:
+        return None if isinstance(link, h5py.HardLink) else name
 
     def add(name: str, node: Any) -> None:
         nonlocal total
@@ -175,11 +172,16 @@ def content_crc32(root: Any) -> int:
         text = json.dumps(content, sort_keys=True, default=_plain)
         total = zlib.crc32(text.encode(), total)
         if isinstance(node, h5py.Dataset):
+            check_storage(node)
+            if node.id.get_storage_size() < node.nbytes:
+                raise InputError(f"{name!r} is compressed, which no such file is")
             total = zlib.crc32(json.dumps([node.dtype.str, [*node.shape]]).encode(), total)
             step = stretch_length(max(1, node.nbytes // max(1, len(node))))
             for start in range(0, len(node), step):
                 total = zlib.crc32(np.ascontiguousarray(node[start : start + step]).data, total)
 
+    if (link := root.visititems_links(foreign)) is not None:
+        raise InputError(f"{link!r} is a link to something else")
     add("", root)
     root.visititems(add)
     return total

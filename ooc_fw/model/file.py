@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.containers import check_plain_tree, open_file, open_rows
+from ooc_fw.data.containers import open_file, open_rows
 from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, get_text, get_texts, put_text, put_texts
 from ooc_fw.data.rows import CSRRows, check_pointers
@@ -120,8 +120,8 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = index(attributes["format_version"])
     demand(1 <= version <= FORMAT, f"its format is {version}; this ooc-fw reads 1 to {FORMAT}")
-    check_plain_tree(file)
-    if CONTENT in attributes and content_crc32(file) != int(attributes[CONTENT]):
+    content = content_crc32(file)
+    if content != int(attributes.get(CONTENT, content)):
         raise DamageError("it does not match its checksum; restore a copy or train again")
     scaling = Scaling.read(file)
     demand(scaling or "scaling" not in file, "it lacks the kind of its scaling")

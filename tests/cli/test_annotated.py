@@ -116,7 +116,7 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
         (("--label", "batch", "--x-name", "layers/none"), ["layers/none", "--x-name"]),
         (
             ("--label", "celltype"),
-            ["has no labels 'celltype'; it has obs/batch, obs/cell_type, obs/donor"],
+            ["has no labels 'celltype'; it has", "obs/batch, obs/cell_type, obs/donor"],
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_objects_in_python(cells, typed, places):
         assert own.predict(data).tolist() == own.predict(cells).tolist()
     with pytest.raises(InputError, match="label of row 200 of AnnData is missing"):
         FrankWolfeSVC().fit(cells, "cell_type")
-    with pytest.raises(InputError, match="AnnData has no labels 'kind'; it has obs/cell_type"):
+    with pytest.raises(InputError, match=r"AnnData has no labels 'kind'; it has .*obs/cell_type"):
         FrankWolfeSVC().fit(cells, "kind")
     with pytest.raises(InputError, match=r"AnnData has no 'layers/x' \(it has: layers/d"):
         open_source(cells, x_name="layers/x")

@@ -10,7 +10,7 @@ import pytest
 
 from ooc_fw.data import arrays, containers
 from ooc_fw.data.arrays import FileArray, ReadArray
-from ooc_fw.data.containers import check_plain_tree
+from ooc_fw.data.converted import content_crc32
 from ooc_fw.data.formats import reading
 from ooc_fw.data.opening import open_source
 from ooc_fw.system.errors import DamageError, InputError
@@ -265,7 +265,7 @@ def test_models_are_plain_and_rows_are_whole(make, tmp_path, odd, name):
         else:
             file[name] = odd
         with pytest.raises(InputError):
-            check_plain_tree(file)
+            content_crc32(file)
     if message is not None:
         with pytest.raises(InputError, match=message):
             open_source(tmp_path / "data.h5")

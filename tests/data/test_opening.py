@@ -69,7 +69,7 @@ def test_files_that_are_no_rows(tmp_path, name, content, message):
         (np.zeros(()), "two dimensions, not of 0"),
         (np.zeros((2, 2), complex), "type complex128, but must be real numbers"),
         (np.array([["a"]]), "must be real numbers"),
-        (np.array([[None]], dtype=object), "real numbers|cannot be read as a .npy file"),
+        (np.array([[None]], dtype=object), "real numbers|cannot be read"),
     ],
 )
 def test_arrays_that_are_no_rows(tmp_path, array, message, stored):
