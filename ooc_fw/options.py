@@ -96,8 +96,6 @@ class Option:
         number = "whole number" if self.whole else "number"
         if self.low == 0 and self.above:
             text = f"a positive {number}{self.unit}"
-        elif self.low == 0:
-            text = f"a {number}{self.unit} that is not negative"
         else:
             text = f"a {number}{self.unit} {'above' if self.above else 'of at least'} {self.low:g}"
         if isinstance(value, float | int) and value > self.high:
@@ -165,10 +163,6 @@ def _duration(text: str) -> float:
 def _column_names(text: str) -> list[str]:
     """Names with commas between them; a name with a comma in it is quoted."""
     return [name.strip() for line in csv.reader([text]) for name in line]
-
-
-def _delimiter(text: str) -> str:
-    return "\t" if text in ("\\t", "tab") else text
 
 
 POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
@@ -249,8 +243,8 @@ class TrainOptions(_Checked):
     )
     landmarks: int | None = option(
         None,
-        "N: learn weights of N rows of the data from all rows; none: train to the optimum, "
-        "whatever it costs; auto (default): landmarks if the optimum takes too much",
+        "N: learn weights of N rows of the data from all rows; none: train to the optimum; auto "
+        "(default): landmarks if the optimum takes too much",
         **_VERTICES | {"choices": ("auto", "none"), "metavar": "{auto,N,none}"},
     )
     exact: bool = switch("--exact", "the same as --landmarks none")
@@ -310,7 +304,7 @@ class SearchOptions(_Checked):
     )
     metric: str = option(
         "auto",
-        "what to choose by; auto is accuracy, auc of novelty, r2 of regression",
+        "auto is accuracy, auc of novelty, r2 of regression",
         choices=("auto", "accuracy", "balanced_accuracy", "auc", "r2"),
     )
 
@@ -373,13 +367,10 @@ class ConvertOptions(_Checked):
     )
     target_encode: Sequence[str] = option(
         (),
-        "columns of many categories: each becomes the share of its rows in each class but the "
-        "first, or the mean of their targets, over the rows of other folds",
+        "columns of many categories, which become shares of classes or means of targets",
         **_COLUMNS,
     )
-    dates: Sequence[str] = option(
-        (), "columns of dates and times, as seconds since 1970", **_COLUMNS
-    )
+    dates: Sequence[str] = option((), "dates and times, as seconds since 1970", **_COLUMNS)
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
         None,
@@ -387,9 +378,7 @@ class ConvertOptions(_Checked):
         choices=("mean",),
     )
     missing_labels: str = option(
-        "refuse",
-        "rows without a label are an error, or left out",
-        choices=("refuse", "drop"),
+        "refuse", "rows without a label are an error, or left out", choices=("refuse", "drop")
     )
     labels_as: str | None = option(
         None,
@@ -409,7 +398,7 @@ class ConvertOptions(_Checked):
         },
     )
     delimiter: str | None = option(
-        None, "between cells of CSV (default: as in the first line)", metavar="C", read=_delimiter
+        None, "between cells of CSV (default: as in the first line)", metavar="C"
     )
     labels: str | os.PathLike[str] | None = option(
         None, "labels in a file beside the rows, .npy", metavar="FILE", read=file_name
@@ -438,8 +427,8 @@ class ConvertOptions(_Checked):
     @property
     def of_columns(self) -> bool:
         """Whether an option says what becomes of some column of a table."""
-        given = (*self.one_hot, *self.target_encode, *self.dates, *self.drop)
-        return bool(given or self.impute)
+        names = "one_hot", "target_encode", "dates", "drop", "impute"
+        return any(getattr(self, name) for name in names)
 
     @property
     def for_tables(self) -> bool:

@@ -148,7 +148,7 @@ def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypa
         ({"C": -1}, "C must be a positive number"),
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"max_time": "a"}, "max_time must be a positive number of seconds, not 'a'"),
-        ({"random_state": -1}, "seed must be a whole number that is not negative"),
+        ({"random_state": -1}, "seed must be a whole number of at least 0"),
         ({"decision_function_shape": "x"}, "decision_function_shape must be .*, not 'x'"),
         ({"tol": "a"}, "tol must be a number, not 'a'"),
         ({"max_iter": "a"}, "max_iter must be a number, not 'a'"),

@@ -24,7 +24,7 @@ from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import DeferredInterrupt, InputError, forget_signal, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, InputError, signal_of
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,6 @@ def _learn(
         if stream is None or stream.n_rows == n_before:
             raise
         number = signal_of(error)
-        forget_signal()  # classes without a row yet are trained at the end
     assert stream is not None  # readers refuse what has no rows
     assert classes is not None
     model = stream.model(classes, chunks.like)

@@ -5,7 +5,6 @@ They are drawn by matplotlib, an optional package, which is imported when a figu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.system.errors import InputError, printable
-from ooc_fw.system.files import write_atomic
+from ooc_fw.system.files import StrPath, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,19 +28,17 @@ PANELS = {
 """What can be drawn of a run: column of a run, label and unit."""
 
 
-def check_figure(path: str | os.PathLike[str]) -> str:
+def check_figure(path: StrPath) -> str:
     """Format of a figure by its suffix; InputError unless it can be drawn."""
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
-        raise InputError(
-            f"{os.fspath(path)} is no name of a figure: it has to end in .png, .svg or .pdf"
-        )
+        raise InputError(f"the name of a figure has to end in .png, .svg or .pdf, not {path}")
     with _look():
         return form
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure in the format of its suffix, as `ooc_fw.system.files.write_atomic` does."""
+def save(figure: Figure, path: StrPath) -> None:
+    """Write a figure in the format of its suffix; raises as `write_atomic` does."""
     form = check_figure(path)
     image = BytesIO()
     with _look():
@@ -112,15 +109,14 @@ def _draw_run(ax: Any, name: str, run: Run) -> None:
     x = run.columns["elapsed_s"]
     marker = "o" if run.n_events == 1 else None
     (line,) = ax.plot(x, run.columns[field] / unit, marker=marker, label=_name(run.label))
-    limit = {"color": "black", "linestyle": "dashed", "linewidth": 0.9}
     gaps = run.columns["certified_gap"]
     if name == "gap" and (gaps == gaps).any():  # others are NaN
         look = {"linestyle": ":", "marker": "*", "markersize": 9, "markevery": [run.n_events - 1]}
         ax.plot(x, gaps, color=line.get_color(), label="certified gap", **look)
-    if name == "gap" and run.tolerance is not None:
-        ax.axhline(run.tolerance, label="tolerance", **limit)
-    if name == "memory" and run.memory_limit is not None:
-        ax.axhline(run.memory_limit / unit, label="memory limit", **limit)
+    limits = {"gap": ("tolerance", run.tolerance), "memory": ("memory limit", run.memory_limit)}
+    label, limit = limits.get(name, ("", None))
+    if limit is not None:
+        ax.axhline(limit / unit, label=label, color="black", linestyle="dashed", linewidth=0.9)
 
 
 def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:

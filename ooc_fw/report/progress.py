@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,8 +34,7 @@ BAR_SECONDS = 0.2  # between two lines in the same place of a terminal
 class Waiting:
     """Shows on standard error what is under way: on a terminal in place, unless told otherwise.
 
-    A thread does so, since one step may last long. Calls say how much is done, in rows or another
-    unit ("B" for bytes).
+    A thread does so, since one step may last long. Calls say how much is done, in rows or a `unit`.
     """
 
     def __init__(
@@ -61,8 +59,7 @@ class Waiting:
         """Say how much is done, and of how much."""
         self._total = total or self._total
         share = f" {done / self._total:.0%}" if self._total else ""
-        amount = f"{done / 1e6:,.1f} MB" if self._unit == "B" else f"{done:,} {self._unit}"
-        self.line = f"{self._what}{share}, {amount}"
+        self.line = f"{self._what}{share}, {done:,} {self._unit}"
 
     def _watch(self) -> None:
         while not self._ended.wait(BAR_SECONDS if self._in_place else LINE_SECONDS):
@@ -100,14 +97,9 @@ class Progress(Waiting):
     """
 
     def __init__(
-        self,
-        what: str = "the first step",
-        *,
-        quiet: bool = False,
-        in_place: bool = True,
-        log: EventLog | None = None,
+        self, *, quiet: bool = False, in_place: bool = True, log: EventLog | None = None
     ) -> None:
-        super().__init__(what, quiet=quiet, in_place=in_place)
+        super().__init__("the first step", quiet=quiet, in_place=in_place)
         self._log = log
         self.callbacks: list[Callback] = [] if quiet else [self._show]
         if log is not None:
@@ -138,12 +130,11 @@ class Progress(Waiting):
 
 
 class EventLog:
-    """A file with one JSON object a line: ``start``, ``progress``, ``end``.
+    """A file with one JSON object a line: ``start`` with `facts`, ``progress``, ``end``.
 
     A ``progress`` event holds the state and the memory of the process, in bytes: ten a second at
     most, and one whenever binary classifier, phase or certified gap change and at the end of a pass
-    over the data. If the file cannot be written, one warning says so and the run continues. That of
-    a run that resumes goes on; `facts` are in its event ``start``.
+    over the data. If the file cannot be written, one warning says so and the run continues.
     """
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:
@@ -154,8 +145,7 @@ class EventLog:
         self._last: tuple[object, ...] = ()
         if resume is not None:
             self._print("")  # the run before may have died within a line
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        self.write("start", {"time": now, "resume": resume, **facts})
+        self.write("start", {"resume": resume, **facts})
 
     def __call__(self, state: SolverState) -> None:
         """Write the state when it is time."""

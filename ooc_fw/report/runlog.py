@@ -19,8 +19,6 @@ from ooc_fw.data.rows import Float64Array
 from ooc_fw.landmarks import relative_target
 from ooc_fw.system.errors import InputError
 
-Event = dict[str, Any]
-
 
 @dataclass
 class Run:
@@ -41,8 +39,16 @@ def read_runs(logs: Sequence[str | Path]) -> list[Run]:
     """All runs of some logs, in their order; InputError for a file that is not a log."""
     runs: list[Run] = []
     for path in dict.fromkeys(map(Path, logs)):
+        groups: list[list[dict[str, Any]]] = []  # events of each run
         try:
-            groups = _groups(path.read_bytes().splitlines())
+            for line in path.read_bytes().splitlines():
+                with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+                    event = json.loads(line)
+                    if event["event"] == "start":
+                        groups.append([])
+                    groups[-1].append(event)
+            if not groups:
+                raise ValueError
             for k, events in enumerate(groups, 1):
                 runs.append(_run(str(path) if len(groups) == 1 else f"{path} #{k}", events))
         except (OSError, TypeError, ValueError, LookupError, OverflowError) as error:
@@ -53,21 +59,7 @@ def read_runs(logs: Sequence[str | Path]) -> list[Run]:
     return runs
 
 
-def _groups(lines: Sequence[bytes]) -> list[list[Event]]:
-    """Events of each run, without lines that were cut short."""
-    groups: list[list[Event]] = []
-    for line in lines:
-        with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            event = json.loads(line)
-            if event["event"] == "start":
-                groups.append([])
-            groups[-1].append(event)
-    if not groups:
-        raise ValueError
-    return groups
-
-
-def _run(label: str, events: Sequence[Event]) -> Run:
+def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
     options = events[0]["options"]
     end = events[-1]
     progress = [event for event in events if event["event"] == "progress"]
@@ -85,6 +77,6 @@ def _run(label: str, events: Sequence[Event]) -> Run:
     return Run(label, columns, tolerance, options.get("memory_limit"))
 
 
-def _column(events: Sequence[Event], name: str) -> Float64Array:
+def _column(events: Sequence[dict[str, Any]], name: str) -> Float64Array:
     values = np.array([event.get(name) for event in events], dtype=np.float64)
     return values.reshape(len(events))  # a ValueError for lists of numbers

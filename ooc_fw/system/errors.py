@@ -83,19 +83,8 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
     return next((int(number) for number in interrupt.args if number), signal.SIGINT)
 
 
-_raised: int | None = None  # number of the signal that has raised in a command
-
-
 def _raise(number: int, _: FrameType | None) -> None:
-    global _raised
-    _raised = number
     raise KeyboardInterrupt(number)
-
-
-def forget_signal() -> None:
-    """Let work go on that a signal has ended and that still has to give its result."""
-    global _raised
-    _raised = None
 
 
 def raise_at_signals() -> None:
@@ -121,15 +110,13 @@ def ignore_signals() -> None:
 class DeferredInterrupt:
     """A flag for the first signal; a context manager.
 
-    Until `defer` is called there is nothing to lose, and a signal does what it did before: it
-    raises, or is noted in a flag around this one. From then on the first one is only noted, and a
-    second one raises.
+    Until `defer` is called there is nothing to lose, and the first signal raises. From then on it
+    is only noted, and a second one raises.
     """
 
     def __init__(self) -> None:
         self.defers = False  # whether the first signal waits
-        self.noted: int | None = None  # number of the first signal, if it waited
-        self._raised: int | None = None  # if it did not
+        self.noted: int | None = None  # number of the first signal
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -149,30 +136,25 @@ class DeferredInterrupt:
         self.defers = True
 
     def check(self) -> None:
-        """Raise again for a signal that has raised: callbacks of C code lose exceptions."""
-        number = _raised if self._raised is None else self._raised
-        if number is not None:
-            raise KeyboardInterrupt(number)
+        """Raise for a signal that should have raised: callbacks of C code lose exceptions."""
+        if self.noted is not None and not self.defers:
+            raise KeyboardInterrupt(self.noted)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
         """Let signals raise within, as they must while text is waited for."""
         self.defers = False
         try:
-            if self.noted is not None:
-                raise KeyboardInterrupt(self.noted)
+            self.check()
             yield
+        except KeyboardInterrupt:
+            self.noted = None  # it has been told
+            raise
         finally:
             self.defers = True
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted is not None:
-            raise KeyboardInterrupt(number)
-        if self.defers:
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.noted is not None or not self.defers:
             self.noted = number
-        else:
-            try:
-                self._old[number](number, frame)
-            except KeyboardInterrupt:
-                self._raised = number
-                raise
+            raise KeyboardInterrupt(number)
+        self.noted = number

@@ -90,6 +90,6 @@ def test_names_with_commas_repeated_options_and_a_chosen_delimiter(ooc_fw, tmp_p
     path, out = tmp_path / "table", tmp_path / "out.h5"
     path.write_text("a, b\tc\td\ty\n1\t2\t5\t0\n3\t4\t5\t1\n")
     drop = "--drop", '"a, b"', "--drop", "d"
-    ooc_fw("convert", path, out, "--label", "y", *drop, "--delimiter", "tab").done()
+    ooc_fw("convert", path, out, "--label", "y", *drop, "--delimiter", "\t").done()
     with h5py.File(out) as file:
         assert file.attrs["columns"].tolist() == [b"c"]

@@ -27,9 +27,9 @@ train d.h5 --method newton => 'newton'
 train d.h5 --lmo half => --lmo: must be one of auto, full, sampled
 train d.h5 --C nan => --C: must be a positive number, not 'nan'
 train d.h5 --gamma 0 => --gamma: must be auto, scale or a positive number, not '0'
-train d.h5 --seed 999999999999999999999 => not negative, at most 9.22337e+18
+train d.h5 --seed 999999999999999999999 => of at least 0, at most 9.22337e+18
 train d.h5 --memory plenty => --memory: 'plenty' is no size
-train d.h5 --max-iter -1 => --max-iter: must be a whole number that is not negative
+train d.h5 --max-iter -1 => --max-iter: must be a whole number of at least 0
 train d.h5 --class-weight 1 => --class-weight: must be class weights LABEL=W,... or balanced
 train d.h5 --class-weight 3=1, => must be class weights
 train d.h5 --class-weight 3=x => must be class weights

@@ -89,7 +89,7 @@ def test_predictions_are_drawn_against_targets(tmp_path):
 
 
 def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
-    with pytest.raises(InputError, match=re.escape("gap.jpg is no name of a figure")):
+    with pytest.raises(InputError, match=r"has to end in .png, .svg or .pdf, not gap.jpg"):
         check_figure("gap.jpg")
     real = builtins.__import__
 

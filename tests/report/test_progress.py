@@ -63,7 +63,8 @@ def test_lines_say_phase_gap_and_support():
 
 
 @pytest.mark.parametrize(
-    ("total", "unit", "line"), [(2000, "rows", "pass 75%, 1,500 rows"), (None, "B", "pass, 0.0 MB")]
+    ("total", "unit", "line"),
+    [(2000, "rows", "pass 75%, 1,500 rows"), (None, "B", "pass, 1,500 B")],
 )
 def test_passes_say_how_far_they_are(total, unit, line):
     progress = Waiting("pass", total, unit=unit)

@@ -239,7 +239,7 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
             r"targets must be finite .* that of row 699 is nan",
         ),
         ({}, 1000.0, np.copy, "epsilon 1000 is so large"),
-        ({}, -1, np.copy, "epsilon must be a number that is not negative, not -1"),
+        ({}, -1, np.copy, "epsilon must be a number of at least 0, not -1"),
         ({}, None, np.copy, "epsilon must be a number.*, not None"),
         ({}, "0.1", np.copy, "epsilon must be a number.*, not '0.1'"),
         ({"method": "fw"}, 0.1, np.copy, "for which method fw has no meaning"),
