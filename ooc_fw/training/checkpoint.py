@@ -58,9 +58,9 @@ def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any
     source = problem.source
     data = {name: getattr(source, name) for name in ("n_rows", "n_features", "sparse")}
     data["task"] = problem.task
-    data["labels"] = _checksum([np.ascontiguousarray(problem.answers)])
+    data["labels"] = _checksum([problem.answers])
     if problem.penalties is not None:
-        data["penalties"] = _checksum([np.ascontiguousarray(problem.penalties)])
+        data["penalties"] = _checksum([problem.penalties])
     files = [source.name] if os.path.isfile(source.name) else []
     for place, _, names in os.walk(source.name):
         files += [os.path.join(place, name) for name in names]
@@ -77,16 +77,14 @@ def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any
 def _checksum(parts: Iterable[Any]) -> str:
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
-        total.update(part)
+        contiguous: Any = np.ascontiguousarray(part)
+        total.update(contiguous)
     return total.hexdigest()
 
 
 def _arrays(source: RowSource) -> Iterable[Any]:
     for _, rows in iter_blocks(source, 0, source.n_rows):
-        if isinstance(rows, CSRRows):
-            yield from (rows.data, rows.indices, rows.indptr)
-        else:
-            yield np.ascontiguousarray(rows)
+        yield from (rows.data, rows.indices, rows.indptr) if isinstance(rows, CSRRows) else [rows]
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,17 @@ class Resumed:
 
         InputError, naming the differences, unless the checkpoint is of this run.
         """
-        self._check(identity(problem, options))
+        this = identity(problem, options)
+        for kind, old in self.run["identity"].items():
+            new = this[kind]
+            differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+            if differing:
+                words = [f"{key} {old.get(key)!r} (now {new.get(key)!r})" for key in differing]
+                other = "another kernel" if kind == "kernel" else f"other {kind}"
+                raise InputError(
+                    f"the checkpoint {self.path} was made with {other}: {', '.join(words)}; give "
+                    f"the same (data copied with their time of change), or train without --resume"
+                )
         draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
         first = self.model.classifiers[0]
         if self.model.kind == "landmarks":
@@ -149,21 +157,6 @@ class Resumed:
             support_vectors=take_rows(one.support_vectors, np.empty(0, dtype=np.int64)),
             steps=dict.fromkeys(StepKind, 0),
         )
-
-    def _check(self, this: dict[str, dict[str, Any]]) -> None:
-        for kind, old in self.run["identity"].items():
-            new = this[kind]
-            differences = ", ".join(
-                f"{key} {old.get(key)!r} (now {new.get(key)!r})"
-                for key in {**old, **new}
-                if old.get(key) != new.get(key)
-            )
-            if differences:
-                other = "another kernel" if kind == "kernel" else f"other {kind}"
-                raise InputError(
-                    f"the checkpoint {self.path} was made with {other}: {differences}; give the "
-                    f"same (data copied with their time of change), or train without --resume"
-                )
 
 
 def load_resumed(path: str | os.PathLike[str]) -> Resumed:

@@ -68,16 +68,26 @@ def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> in
 
 
 def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
-    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest."""
+    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest.
+
+    OverLimitError names the limit that an exact model needs, or that of landmarks if it is half.
+    """
+    refused = None
     if options.landmarks is None:
         try:
             memory = plan_memory(work, options.memory_limit, memory_total())
             return replace(memory, max_threads=min(options.threads, memory.max_threads))
-        except OverLimitError:
+        except OverLimitError as error:
             if why_exact(options) is not None:
                 raise
+            refused = error
     most = options.landmarks or _usual_landmarks(work)
-    return _landmark_memory(work, options, options.landmarks or START_ROWS, most)
+    try:
+        return _landmark_memory(work, options, options.landmarks or START_ROWS, most)
+    except OverLimitError as error:
+        if refused is not None and refused.needed < 2 * error.needed:
+            raise refused from None
+        raise
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
@@ -252,28 +262,23 @@ def plan_span(
     `why` says in words why so many. OverLimitError if there is no room for them.
     """
     work = workload(problem, options, session)
+    if n_landmarks is not None:
+        memory = _landmark_memory(work, options, n_landmarks, n_landmarks)
+        return _plan_of(memory, options, why, grows=False)
     # A larger model is worse than the one before for a while, which a checkpoint would hold.
-    grows = n_landmarks is None and options.max_time is not None and session.checkpoint is None
-    if n_landmarks is None:
-        n_landmarks = _most_landmarks(work, options, grows=grows)
+    grows = options.max_time is not None and session.checkpoint is None
+    most = _usual_landmarks(work)
     if grows:
-        first = min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows))
-        n_landmarks = min(n_landmarks, max(START_ROWS, first))
-    memory = _landmark_memory(work, options, n_landmarks, n_landmarks)
+        most = max(START_ROWS, min(_FIRST_LANDMARKS, int(_FIRST_VALUES / work.n_rows)))
+        why += "; then more, again and again, while there is time"
+    return _plan_of(_landmark_memory(work, options, START_ROWS, most), options, why, grows=grows)
+
+
+def _plan_of(memory: MemoryPlan, options: TrainOptions, why: str, *, grows: bool) -> Plan:
     # Fewer cannot be asked for, but there may be fewer rows.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
-    more = "; then more, again and again, while there is time" if grows else ""
-    return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}{more}", grows=grows)
-
-
-def _most_landmarks(work: Workload, options: TrainOptions, *, grows: bool) -> int:
-    """Largest number of landmarks within the limits of size and memory; it `grows` to more."""
-    wanted = _usual_landmarks(work)
-    if grows:
-        most = min(30_000 / math.sqrt(work.n_classifiers), work.n_rows / 4)
-        wanted = max(wanted, int(most))
-    return _landmark_memory(work, options, min(START_ROWS, wanted), wanted).landmarks
+    return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}", grows=grows)
 
 
 def train_span(
@@ -317,17 +322,15 @@ def _objective(solution: LandmarkSolution) -> float:
 def _larger_plan(
     problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
 ) -> Plan | None:
-    """Plan of a model with twice as many landmarks; None without memory or time for them."""
-    options = replace(plan.given, landmarks=None)
+    """Plan of a model with twice as many landmarks; None without memory or time for more."""
     before = plan.memory.landmarks
-    held = workload(problem, options, session).held_bytes + rows_bytes(solution.landmarks)
-    session = replace(session, held=held)
+    work = workload(problem, plan.given, session)
+    work = replace(work, held_bytes=work.held_bytes + rows_bytes(solution.landmarks))
+    most = int(min(2 * before, 30_000 / math.sqrt(work.n_classifiers), work.n_rows / 4))
+    if most <= before or session.deadline(plan.given).left() <= 0:
+        return None
     try:
-        most = _most_landmarks(workload(problem, options, session), options, grows=True)
+        memory = _landmark_memory(work, plan.given, before + 1, most)
     except OverLimitError:
         return None
-    if most <= before or session.deadline(options).left() <= 0:
-        return None
-    why = f": there is time for more than {before}"
-    larger = plan_span(problem, options, session, min(2 * before, most), why)
-    return replace(larger, grows=True)
+    return _plan_of(memory, plan.given, f": there is time for more than {before}", grows=True)

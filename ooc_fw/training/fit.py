@@ -17,7 +17,7 @@ from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
-from ooc_fw.model.machines import Classifier, PairSolution, class_pairs, union_of_rows, worst_gap
+from ooc_fw.model.machines import Classifier, PairSolution, union_of_rows, worst_gap
 from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import (
@@ -54,24 +54,14 @@ class Fit:
     problem: Any
     plan: Plan
     model: Model
-    # Of the binary classifier of each pair of classes; of one class or of landmarks there is one.
-    solutions: Sequence[Solution | LandmarkSolution]
+    pairs: list[PairSolution]  # classes and solution of each classifier of an exact model
+    landmarks: LandmarkSolution | None  # the solution of a landmark model
     gap_scope: str  # "all", or "span": whether the gap is to the optimum, or of these landmarks
 
     @property
-    def pairs(self) -> list[PairSolution]:
-        """Classes and solution of each classifier of an exact model."""
-        exact = [solution for solution in self.solutions if isinstance(solution, Solution)]
-        classes = class_pairs(len(self.model.classes))
-        return [
-            PairSolution(*pair, solution) for pair, solution in zip(classes, exact, strict=False)
-        ]
-
-    @property
-    def landmarks(self) -> LandmarkSolution | None:
-        """The solution of a landmark model."""
-        first = self.solutions[0]
-        return first if isinstance(first, LandmarkSolution) else None
+    def solutions(self) -> Sequence[Any]:
+        """What training returned: of several exact classifiers one solution each."""
+        return [self.landmarks] if self.landmarks else [pair.solution for pair in self.pairs]
 
     @property
     def signal(self) -> int | None:
@@ -89,8 +79,17 @@ class Fit:
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
         """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
-        solutions = [replace(one, rows=rows[one.rows]) for one in self.solutions]
-        return replace(self, model=self.model.renumbered(rows, n_rows), solutions=solutions)
+        found = self.landmarks
+        pairs = []
+        for pair in self.pairs:
+            solution = replace(pair.solution, rows=rows[pair.solution.rows])
+            pairs.append(replace(pair, solution=solution))
+        return replace(
+            self,
+            model=self.model.renumbered(rows, n_rows),
+            pairs=pairs,
+            landmarks=None if found is None else replace(found, rows=rows[found.rows]),
+        )
 
 
 def read_answers(
@@ -150,19 +149,19 @@ def fit(
         checkpoint = saving(session.checkpoint, problem, plan, to_model)
         session = replace(session, checkpoint=checkpoint)
     scope = "all"
-    found: Any
+    pairs: list[PairSolution] = []
+    landmarks = None
     if plan.landmarks is None:
-        found = train_exact(problem, plan, session, warm if isinstance(warm, Sequence) else None)
+        pairs = train_exact(problem, plan, session, warm if isinstance(warm, Sequence) else None)
     else:
         spanned = scaled(problem)[0] if isinstance(problem, RegressionProblem) else problem
         all_rows = problem.task == "regression" and plan.landmarks == problem.source.n_rows
-        plan, found = train_span(spanned, plan, session, warm)
-        scope = "all" if all_rows and found.certified_gap is not None else "span"
-    model = model_of(problem, plan.options.C, found)
+        plan, landmarks = train_span(spanned, plan, session, warm)
+        scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
+    model = model_of(problem, plan.options.C, landmarks or pairs)
     if isinstance(problem, NoveltyProblem):
         model = settled(model, problem, plan.options, session)
-    solutions = [found] if plan.landmarks else [pair.solution for pair in found]
-    return Fit(problem, plan, model, solutions, scope)
+    return Fit(problem, plan, model, pairs, landmarks, scope)
 
 
 def model_of(problem: Any, C: float, found: Any) -> Model:
@@ -194,17 +193,15 @@ def describe(fit: Fit) -> dict[str, Any]:
     model = fit.model
     options = fit.plan.options
     source = fit.problem.source
-    solutions: Sequence[Any] = fit.solutions
-    first = solutions[0]
+    first = fit.solutions[0]
     exact = fit.landmarks is None
-    alone = len(solutions) == 1
+    alone = len(fit.solutions) == 1
     classifiers = [_describe_classifier(each, exact) for each in model.classifiers]
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
-    evaluations = sum(each.kernel_evaluations for each in solutions)
+    evaluations = sum(each.kernel_evaluations for each in fit.solutions)
     result: dict[str, Any] = {
         "task": model.task,
-        "n_classes": len(model.classes),
         "status": model.status,
         "kind": model.kind,
         "gap_scope": fit.gap_scope,
@@ -219,27 +216,23 @@ def describe(fit: Fit) -> dict[str, Any]:
         **{name: one.get(name) for name in ("objective", "primal", "dual")},
         "sampled_gap": model.sampled_gap,
         "certified_gap": model.certified_gap,
-        "iterations": sum(each.iterations for each in solutions),
+        "iterations": sum(each.iterations for each in fit.solutions),
         "kernel_evaluations": evaluations,
         "rows_read": first.rows_read if alone else source.rows_read,
         "bytes_read": first.bytes_read if alone else source.bytes_read,
-        "sweep_seconds": first.sweep_seconds if alone else None,
         "passes": evaluations / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
-    for name in FIELDS[model.task]:
-        result |= {"offset": model.offset} if name == "contamination" else {name: model.epsilon}
+    if model.task == "novelty":
+        result["offset"] = model.offset
+    elif model.task == "regression":
+        result["epsilon"] = model.epsilon
     if exact:
         result["method"] = first.method
         result["lmo"] = first.lmo
         result["rho"] = first.rho if alone else None
-        result["pair_gap"] = worst_gap(each.pair_gap for each in solutions)
-        result["steps"] = {k: sum(each.steps[k] for each in solutions) for k in first.steps}
+        result["pair_gap"] = worst_gap(each.pair_gap for each in fit.solutions)
     if len(classifiers) > 1:
-        for described, solution in zip(classifiers if exact else [], solutions, strict=False):
-            described["status"] = str(solution.status)
-            described["iterations"] = solution.iterations
-            described["seconds"] = solution.seconds
         result["classifiers"] = classifiers
     return result
 
@@ -258,9 +251,5 @@ def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:
         primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
         dual = least if gap is None or gap < 1 else None
     names = "negative", "positive", "certified_gap", "sampled_gap", "objective"
-    return {
-        **{name: getattr(classifier, name) for name in names},
-        "n_support": len(classifier.sv),
-        "primal": primal,
-        "dual": dual,
-    }
+    known = {name: getattr(classifier, name) for name in names}
+    return known | {"n_support": len(classifier.sv), "primal": primal, "dual": dual}

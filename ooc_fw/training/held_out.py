@@ -34,75 +34,58 @@ def before_calibration(problem: ClassificationProblem, options: TrainOptions) ->
 
     InputError is raised unless each class has two rows or more.
     """
-    classes = problem.classes
-    counts = np.bincount(problem.codes, minlength=len(classes))
+    counts = np.bincount(problem.codes, minlength=len(problem.classes))
     if counts.min() < 2:
         raise InputError(
             f"probabilities need two rows of each class, one to train on and one to hold out, and "
-            f"the class {format_label(classes[counts.argmin()])} has one only; leave it or the "
-            f"probabilities out"
+            f"the class {format_label(problem.classes[counts.argmin()])} has one only; leave it or "
+            f"the probabilities out"
         )
     limit = options.max_time
     return options if limit is None else replace(options, max_time=0.6 * limit)
 
 
-def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
-    """The model with sigmoids, within the time limit of `options`; as `held_out_sigmoids`."""
-    given = replace(fitted.plan.given, max_time=options.max_time)
-    return fitted.model.with_sigmoids(held_out_sigmoids(fitted.problem, given, session))
-
-
-def choose_held_out(
-    codes: Int64Array,
-    shuffled: bool,
-    rng: np.random.Generator,
-    enough: int = 100_000,
-    enough_of_class: int = 1_000,
-) -> Int64Array:
+def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator) -> Int64Array:
     """Ranges of rows to hold out: the same share of every class, of which each has two rows.
 
     Another share for some would give the sigmoid another prior. It is a half of few rows (with 0.2
-    and 0.3 log losses are the same or worse), and of many what is enough for two parameters.
+    and 0.3 log losses are the same or worse), and of many what is enough for two parameters:
+    100,000 rows, and 1,000 of each class.
     """
     least = np.unique(codes, return_counts=True)[1].min()
-    share = min(0.5, max(enough / len(codes), enough_of_class / least))
+    share = min(0.5, max(100_000 / len(codes), 1_000 / least))
     (part,) = draw_parts(len(codes), [round(share * len(codes))], shuffled, rng, codes)
     return part
 
 
-def held_out_sigmoids(
-    problem: ClassificationProblem, options: TrainOptions, session: Session | None = None
-) -> list[tuple[float, float]]:
-    """Sigmoid (a, b) of each binary classifier, by `fit_sigmoid`.
+def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
+    """The model with a sigmoid for each binary classifier, within the time limit of `options`.
 
-    The arguments are those of the final classifiers, whose `landmarks` or `exact` say which they
-    are. The classifiers for rows held out are not certified, and have a target tolerance of
-    `PART_TOL`. Errors are those of `ooc_fw.training.fit.fit`; an interrupt is passed on.
+    The classifiers for rows held out have the options of the final ones, but are not certified and
+    have a target tolerance of `PART_TOL`. Errors are those of `ooc_fw.training.fit.fit`; an
+    interrupt is passed on.
     """
-    session = Session() if session is None else session
-    source, codes = problem.source, problem.codes
+    problem = fitted.problem
+    source = problem.source
     deadline = session.deadline(options)
     rng = np.random.default_rng(options.seed)
-    held = choose_held_out(codes, source.shuffled is True, rng)
+    train, rest = hold_out(source, choose_held_out(problem.codes, source.shuffled is True, rng))
     wanted = replace(
-        options,
+        fitted.plan.given,
         tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
         stopping="relative",
         certify=False,
         max_time=None if options.max_time is None else max(deadline.left(), 1e-3),
     )
-    train, rest = hold_out(source, held)
-    told = Session(session.callbacks, session.dask)
-    fitted = fit(problem.subset(train, train.rows), wanted, told)
-    model = fitted.model
-    if Status(model.status).was_asked_for:
-        raise KeyboardInterrupt(fitted.signal)
+    found = fit(problem.subset(train, train.rows), wanted, Session(session.callbacks, session.dask))
+    if Status(found.model.status).was_asked_for:
+        raise KeyboardInterrupt(found.signal)
     with rest as part, part.limited(deadline.check):
-        blocks = decide(model, part, threads=options.threads, dask=session.dask)
+        blocks = decide(found.model, part, threads=wanted.threads, dask=session.dask)
         values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
-    known = codes[rest.rows]
+    known = problem.codes[rest.rows]
     sigmoids = []
-    for column, (negative, positive) in enumerate(model.sides.tolist()):
+    for column, (negative, positive) in enumerate(found.model.sides.tolist()):
         here = (known == negative) | (known == positive) | (negative == REST)
         sigmoids.append(fit_sigmoid(values[here, column], known[here] == positive))
-    return sigmoids
+    return fitted.model.with_sigmoids(sigmoids)

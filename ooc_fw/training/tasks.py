@@ -53,7 +53,6 @@ from ooc_fw.system.errors import InputError, format_label
 
 logger = logging.getLogger(__name__)
 
-_MOST_NOVEL = 0.1  # share of the training rows that are novel, above which there is a warning
 _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 
 
@@ -63,38 +62,32 @@ _LARGEST_TARGET = 1e150  # whose square, summed over any rows, is a float64
 def settled(
     model: Model, problem: NoveltyProblem, options: TrainOptions, session: Session
 ) -> Model:
-    """The model with the offset that `contamination` asks for; a warning if many rows are novel."""
-    share = problem.contamination
-    if share is not None:
-        return _at_quantile(model, problem.source, share, options.threads, session.dask)
-    if options.certify:  # and not one of many that are compared
-        source = problem.source
-        sample = SubsetSource(source, ranges_of(stretches(source.n_rows, 50, 100)))
-        values = model.decision_function(sample, threads=options.threads, labels_only=True)
-        novel = float((values < 0).mean())
-        if novel > _MOST_NOVEL:
-            logger.warning(
-                "the model takes %.0f %% of the training rows for novel: set their share with "
-                "contamination (--contamination 0.01), or take a larger C than %g, or a smaller "
-                "gamma than %.4g",
-                100 * novel,
-                options.C,
-                model.kernel.gamma,
-            )
-    return model
+    """The model with the offset that `contamination` asks for: that quantile of all scores.
 
-
-def _at_quantile(model: Model, source: RowSource, share: float, threads: int, dask: Any) -> Model:
-    """The model with an offset below which no more than a share of the rows are.
-
-    It is the quantile of their scores. Rows with nearly the same score may all be below it by
-    rounding: the offset is lowered until no more than the share are, as predictions count them.
+    Without it there is a warning if many rows are novel.
     """
+    source = problem.source
+    share = problem.contamination
+    if share is None:
+        if options.certify:  # and not one of many that are compared
+            sample = SubsetSource(source, ranges_of(stretches(source.n_rows, 50, 100)))
+            values = model.decision_function(sample, threads=options.threads, labels_only=True)
+            novel = 100 * float((values < 0).mean())
+            if novel > 10:
+                logger.warning(
+                    "the model takes %.0f %% of the training rows for novel: set their share with "
+                    "contamination (--contamination 0.01), or take a larger C than %g, or a "
+                    "smaller gamma than %.4g",
+                    *(novel, options.C, model.kernel.gamma),
+                )
+        return model
     most = int(share * source.n_rows) + 1
     while most / source.n_rows > share:
         most -= 1
-    how: dict[str, Any] = {"threads": threads, "dask": dask}
+    how: dict[str, Any] = {"threads": options.threads, "dask": session.dask}
     move = float(np.quantile(model.decision_function(source, **how), share))
+    # Rows with nearly the same score may all be below the quantile by rounding: the offset is
+    # lowered until no more than the share are, as predictions count them.
     lower = np.inf
     while True:
         offset = min((model.offset or 0.0) + move, lower)
@@ -155,8 +148,7 @@ def scaled(problem: RegressionProblem) -> tuple[RegressionProblem, float, float]
         raise InputError(
             f"the targets of {problem.source.name} reach {largest:.3g} and differ by "
             f"{high - low:.3g} at most, which is too large or too little for float64 arithmetic; "
-            f"multiply them, and epsilon, by a number that brings both between "
-            f"{1 / _LARGEST_TARGET:g} and {_LARGEST_TARGET:g}"
+            f"take another unit for them and for epsilon"
         )
     if low == high:  # the mean of equal numbers may be off by rounding
         return replace(problem, targets=np.zeros_like(targets)), low, 1.0

@@ -1,13 +1,11 @@
 """Choosing kernel, gamma, C and weights of classes by validation, within a time limit.
 
-    candidates: each kernel with some gammas and values of C
-    train each on a sample of the rows, and validate it on rows that nothing is trained on
-    as long as there are more rows, and time for them
-        keep the best third, and train them on up to four times the rows
-    as long as that helps: try the neighbours of the best two
-    train the best on all rows: exactly if time affords it, else with landmarks
-
-If there is no time for that, the result is the model of the sample.
+candidates: each kernel with some gammas and values of C
+train each on a sample of the rows, and validate it on rows that nothing is trained on
+as long as there are more rows, and time for them
+    keep the best third, and train them on up to four times the rows
+as long as that helps: try the neighbours of the best two
+train the best on all rows: exactly if time affords it, else with landmarks
 """
 
 from __future__ import annotations
@@ -63,27 +61,17 @@ _REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a t
 
 @dataclass(frozen=True)
 class TuneOptions(SearchOptions):
-    """What `tune` tries, beside how it validates; InputError for what cannot be tried.
-
-    Parameters
-    ----------
-    task, ordinary, contamination, epsilon, degree, coef0
-        As in training; novelty is validated by labels, and learns ordinary rows alone.
-    kernel : str or sequence of str
-        Kernels; "auto" is rbf and laplacian, or rbf alone if `gammas` are given.
-    Cs, gammas : sequence of float, optional
-        Candidates, which have no neighbours. A gamma may be "auto" or "scale".
-    """
+    """What `tune` tries, beside how it validates; InputError for what cannot be tried."""
 
     task: str = "classification"
-    ordinary: Any = None
+    ordinary: Any = None  # label of the rows that novelty learns; the others serve for validation
     contamination: float | None = None
     epsilon: float | None = None
-    kernel: str | Sequence[str] = "auto"
+    kernel: str | Sequence[str] = "auto"  # rbf and laplacian, or rbf alone if gammas are given
     degree: int = 2
     coef0: float = 0.0
-    Cs: Sequence[float] | None = None
-    gammas: Sequence[float | str] | None = None
+    Cs: Sequence[float] | None = None  # candidates, which have no neighbours
+    gammas: Sequence[float | str] | None = None  # the same; one may be "auto" or "scale"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,16 +88,11 @@ class TuneOptions(SearchOptions):
             )
 
     @property
-    def chosen_metric(self) -> str:
-        """What candidates are compared by."""
-        return METRICS_OF[self.task][0] if self.metric == "auto" else self.metric
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
+    def kernels(self) -> Sequence[str]:
         """The kernels by name."""
         if self.kernel == "auto":
-            return ("rbf", "laplacian") if self.gammas is None else ("rbf",)
-        return (self.kernel,) if isinstance(self.kernel, str) else tuple(self.kernel)
+            return ["rbf", "laplacian"] if self.gammas is None else ["rbf"]
+        return [self.kernel] if isinstance(self.kernel, str) else self.kernel
 
     def candidates(self, source: RowSource, threads: int) -> list[Point]:
         """What is tried first, from what the rows are like."""
@@ -191,10 +174,8 @@ def tune(
     ----------
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
-    callbacks : sequence of Callback
-        They are told of every iteration of every training.
-    say : callable
-        It is called with a sentence on each sample, and on each candidate.
+    callbacks, say
+        Told of every iteration of every training, and of each sample and candidate in a sentence.
     **options
         Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...) and of
         `TrainOptions`: `max_time` is the limit in all, 10 minutes by default; `tol`, `stopping` and
@@ -202,8 +183,6 @@ def tune(
 
     Raises
     ------
-    InputError
-        For data or values that cannot be used, or a training part without one of the classes.
     OutOfTimeError, KeyboardInterrupt
         Before the first candidate was tried. Later, the result is what is known by then.
 
@@ -247,7 +226,7 @@ class _Search:
         self.given = replace(given, max_time=None)
         self.source = source
         self.wanted = wanted
-        self.metric = wanted.chosen_metric
+        self.metric = METRICS_OF[wanted.task][0] if wanted.metric == "auto" else wanted.metric
         self.callbacks = callbacks
         self.say = say
         self.ordinary: str | None = None  # label of the rows that novelty learns
@@ -278,16 +257,21 @@ class _Search:
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
         self.points = self.wanted.candidates(source, threads)
-        own = {name: getattr(self.wanted, name) for name in FIELDS[task]}
-        own = {name: value for name, value in own.items() if value is not None}
-        return make_problem(task, source=source, kernel=make_kernel("linear"), **answers, **own)
+        given = {name: getattr(self.wanted, name) for name in FIELDS[task]}
+        answers |= {name: value for name, value in given.items() if value is not None}
+        return make_problem(task, source=source, kernel=make_kernel("linear"), **answers)
 
     def run(self) -> TuneResult:
         """Try the candidates, and train the best one on all rows."""
         signal = None
         try:
             self._try_all()
-            fitted, rows = self._refit()
+            if self.best is None:
+                raise OutOfTimeError(
+                    f"the time limit of {self.deadline.max_time:g} s was over before a candidate "
+                    f"was tried; allow more time"
+                )
+            fitted, rows = self._refit(*self.best)
         except KeyboardInterrupt as interrupt:
             if self.best is None:
                 raise
@@ -296,17 +280,9 @@ class _Search:
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
         if len(rows) < self.source.n_rows:
             fitted = fitted.renumbered(rows, self.source.n_rows)
-        assert self.best is not None
-        return TuneResult(
-            points=self.points,
-            best=self.best[0],
-            fitted=fitted,
-            metric=self.metric,
-            ordinary=self.ordinary,
-            n_rows=len(self.learned),
-            signal=signal or fitted.signal,
-            seconds=self.deadline.max_time - self.deadline.left(),
-        )
+        about = self.metric, self.ordinary, len(self.learned), signal or fitted.signal
+        seconds = self.deadline.max_time - self.deadline.left()
+        return TuneResult(self.points, self.best[0], fitted, *about, seconds)
 
     # -- candidates ------------------------------------------------------------------------------
 
@@ -353,15 +329,15 @@ class _Search:
 
     def _near(self, point: Point) -> list[Point]:
         """Candidates a step away from one."""
-        changes: list[dict[str, Any]] = []
+        C, gamma, kernel, weights = point.C, point.gamma, point.kernel, point.class_weight
+        near = []
         if self.wanted.Cs is None:
-            changes += [{"C": point.C * 3}, {"C": point.C / 3}]
-        if self.wanted.gammas is None and KERNELS[point.kernel].uses_gamma:
-            changes += [{"gamma": point.gamma * 2}, {"gamma": point.gamma / 2}]
+            near += [(3 * C, gamma, kernel, weights), (C / 3, gamma, kernel, weights)]
+        if self.wanted.gammas is None and KERNELS[kernel].uses_gamma:
+            near += [(C, 2 * gamma, kernel, weights), (C, gamma / 2, kernel, weights)]
         if self.wanted.task == "classification" and self.metric != "accuracy":
-            changes += [{"class_weight": None if point.class_weight else "balanced"}]
-        same = Point(point.C, point.gamma, point.kernel, point.class_weight, pace=point.pace)
-        return [replace(same, **change) for change in changes]
+            near.append((C, gamma, kernel, None if weights else "balanced"))
+        return [Point(*each, pace=point.pace) for each in near]
 
     def _tried(self) -> list[Point]:
         """Candidates that were tried on the last sample, the best first."""
@@ -374,22 +350,21 @@ class _Search:
         if len(self.parts) * _seconds([point], n_rows) > self._search_left():
             return
         started = time.perf_counter()
-        fits = []
         errors = []
         for part in self.parts:
-            fitted = self._train(point, part)
-            if fitted is None:
+            found = self._train(point, part)
+            if found is None:
                 return
-            fits.append(fitted)
+            fitted = found
             errors.append(self._error(fitted.model, part))
         point.error = float(np.mean(errors))
         point.n_rows = n_rows
         point.n_validated = sum(len(part.truth) for part in self.parts)
-        point.n_support = len(fits[0].model.support_vectors)
+        point.n_support = len(fitted.model.support_vectors)
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
         if self._tried()[0] is point:
-            self.best = point, fits[0], self.parts[0].rows
+            self.best = point, fitted, part.rows
         self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
@@ -477,7 +452,7 @@ class _Search:
         if n_rows < len(rows):
             (rows,) = self._draw(rows, [n_rows])
         truth = self.truth[judged.rows]
-        if self.wanted.task != "regression":
+        if self.metric != "r2":
             n_classes = self.truth.max() + 1
             lacks = self.ordinary is None and len(np.unique(self.truth[rows])) < n_classes
             if lacks or (self.metric == "auc" and len(np.unique(truth)) < n_classes):
@@ -491,14 +466,8 @@ class _Search:
 
     # -- the last model --------------------------------------------------------------------------
 
-    def _refit(self) -> tuple[Fit, Int64Array]:
+    def _refit(self, best: Point, fitted: Fit, rows: Int64Array) -> tuple[Fit, Int64Array]:
         """The last model, and its rows: all, or those of the sample if there is no time for all."""
-        if self.best is None:
-            raise OutOfTimeError(
-                f"the time limit of {self.deadline.max_time:g} s was over before a candidate was "
-                f"tried; allow more time"
-            )
-        best, fitted, rows = self.best
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for a certificate
         options = replace(self.given, C=best.C, max_time=left)

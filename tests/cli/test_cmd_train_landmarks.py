@@ -27,7 +27,7 @@ def test_json_log_and_model_agree(ooc_fw, noisy, tmp_path):
     assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (500 * 40))
     assert 0 <= result["certified_gap"] == model.certified_gap <= relative_target(1e-3)
     each = result.get("classifiers", [result])
-    assert len(each) == len(model.classifiers) == (1 if result["n_classes"] == 2 else 3)
+    assert len(each) == len(model.classifiers) == (1 if len(model.classes) == 2 else 3)
     for own, found in zip(model.classifiers, each, strict=True):
         assert (found["primal"], found["dual"]) == (own.primal, own.dual)
         assert found["certified_gap"] == pytest.approx((own.primal - own.dual) / own.primal)

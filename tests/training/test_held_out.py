@@ -15,7 +15,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import signal_of
 from ooc_fw.training.fit import fit
-from ooc_fw.training.held_out import before_calibration, choose_held_out, held_out_sigmoids
+from ooc_fw.training.held_out import before_calibration, calibrated, choose_held_out
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0)
@@ -38,9 +38,9 @@ def test_half_of_every_class_is_held_out(counts, shuffled, seed):
 
 
 def test_of_many_rows_some_are_held_out_with_the_same_share_of_each_class():
-    codes = (np.arange(10_000) % 10 == 0).astype(np.int64)
-    rows = rows_of(choose_held_out(codes, True, np.random.default_rng(0), 1000, 20))
-    assert np.bincount(codes[rows]).tolist() == [900, 100]
+    codes = (np.arange(1_000_000) % 10 == 0).astype(np.int64)
+    rows = rows_of(choose_held_out(codes, True, np.random.default_rng(0)))
+    assert np.bincount(codes[rows]).tolist() == [90_000, 10_000]
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,13 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
         model = fit(ClassificationProblem(source, codes[rest], KERNEL), uncertified).model
     values, known = model.decision_function(X[held]), codes[held]
     with open_dataset(X) as source:
-        found = held_out_sigmoids(ClassificationProblem(source, codes, KERNEL), options)
+        final = fit(ClassificationProblem(source, codes, KERNEL), options)
+        found = calibrated(final, options, Session()).machines
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
         expected = fit_sigmoid(values[here, k], known[here] == i)
-        np.testing.assert_allclose(found[k], expected, rtol=0.01, atol=0.005)
+        own = found.sigmoid_a[k], found.sigmoid_b[k]
+        np.testing.assert_allclose(own, expected, rtol=0.01, atol=0.005)
 
 
 def test_what_comes_before():
@@ -88,7 +90,7 @@ def test_an_interrupt_is_passed_on(problem):
         signal.raise_signal(signal.SIGINT)
 
     with open_dataset(X) as source:
-        problem = ClassificationProblem(source, codes, KERNEL)
+        final = fit(ClassificationProblem(source, codes, KERNEL), OPTIONS)
         with pytest.raises(KeyboardInterrupt) as raised:
-            held_out_sigmoids(problem, OPTIONS, Session([interrupt]))
+            calibrated(final, OPTIONS, Session([interrupt]))
         assert signal_of(raised.value) == signal.SIGINT
