@@ -23,7 +23,7 @@ from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import Table, check_column, listed
+from ooc_fw.convert.tables import Table, check_columns, listed
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
@@ -273,7 +273,7 @@ def describe_table(args: argparse.Namespace, format_name: str) -> dict[str, Any]
     options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, format_name, options) as reader:
         if args.label:
-            check_column(reader, args.label, "--label")
+            check_columns(reader, [args.label], "--label")
         n_looked, columns = inspect_table(reader)
     return {
         "kind": "table",

@@ -56,10 +56,9 @@ class ArrowTable(Table):
             ) from None
         self._is_parquet = kind == "parquet"
         self._row = 0  # number of the next row
-        self._types = {column.name: column.type for column in schema}
         # The index of pandas; one that is a range has no column.
         index = (found.schema.pandas_metadata or {}).get("index_columns", ())
-        self.kinds = {name: _kind(kind) for name, kind in self._types.items() if name not in index}
+        self.kinds = {one.name: _kind(one.type) for one in schema if one.name not in index}
 
     @property
     def bytes_read(self) -> int:
@@ -76,7 +75,6 @@ class ArrowTable(Table):
                     f"{part.path} lacks column {min(lacking)!r} of the other files of {self.name}; "
                     f"leave the column out, write the file again, or move it elsewhere"
                 )
-            told = {name: pa.scalar(keys[name], self._types[name]) for name in keys}
             first = 0
             try:
                 for batch in self._batches(part, stored):
@@ -85,7 +83,7 @@ class ArrowTable(Table):
                     self.text_bytes += batch.nbytes
                     # A column is found by its name in a dict: a schema looks at all of them.
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    columns |= {name: pa.repeat(value, n_rows) for name, value in told.items()}
+                    columns |= {name: pa.repeat(value, n_rows) for name, value in keys.items()}
                     yield columns, tables.place_from(part.path, first)
                     first += n_rows
             except MemoryError:
@@ -339,8 +337,7 @@ def _seconds(column: Any, place: Place) -> Float64Array:
 def write_arrow(frame: Any, path: str) -> None:
     """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
     try:
-        is_pandas = hasattr(frame, "iloc")
-        table = pa.Table.from_pandas(frame, preserve_index=False) if is_pandas else pa.table(frame)
+        table = pa.table(frame)
     except (ValueError, TypeError) as error:  # columns of several types, or with one name
         kind = type(frame).__name__
         raise InputError(f"this {kind} is no table for Arrow ({error}); correct it") from None

@@ -9,20 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert.readers import (
-    Encoder,
-    LabelNumbers,
-    ParsedBlock,
-    ParseOptions,
-    Reader,
-    WordCodes,
-    Words,
-    are_wrong,
-)
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words, are_wrong
 from ooc_fw.convert.tables import Cells, Table, TableRecord, TrainingFile
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import MISSING_LABELS, plain_word
@@ -59,7 +52,7 @@ class TableEncoder(Encoder):
         inputs: Sequence[Table],
         record: TableRecord,
         options: ConvertOptions,
-        parsing: ParseOptions,
+        parsing: readers.ParseOptions,
         like: TrainingFile | None = None,
         labels: LabelNumbers | None = None,
     ) -> None:
@@ -67,9 +60,8 @@ class TableEncoder(Encoder):
         self._tables = inputs
         self._options = options
         self._log1p = parsing.log1p
-        self._like = "" if like is None else like.name
         self._learns = like is None
-        self._name = self._like or inputs[0].name  # of what knows the categories
+        self._name = inputs[0].name if like is None else like.name  # of what knows the categories
         self._counts: Counter[str] = Counter()  # of what notes say
         self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
         self._codes = [  # of each column of categories
@@ -90,71 +82,62 @@ class TableEncoder(Encoder):
             self.n_encoded = len(record.encodings) if self._learns else 0
         self._take(record)
         self.labelled = False
+        of = "the first table" if like is None else like.name
         for table in inputs:
             label = None
             if labels is not None:  # new rows may have none
                 label = options.label or (record.label if record.label in table.kinds else None)
             self.labelled |= label is not None
-            table.choose(record.wanted(table, label, self._like, targets=options.targets))
+            table.choose(record.wanted(table, label, of, targets=options.targets))
 
-    def parse(self, reader: Reader, block: Any) -> ParsedBlock:  # noqa: D102
+    def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, Table)
         cells = reader.cells(block)
         unlabelled = _are_missing(cells.labels)
-        dropped = unlabelled & (self._options.missing_labels != "refuse")
-        wrong = self._wrong(cells) & ~dropped[:, None]
-        for row in np.flatnonzero(wrong.any(axis=1))[:1].tolist():
-            raise InputError(self._reason(cells, row, int(wrong[row].argmax())))
-        counts = Counter(unlabelled=int(np.count_nonzero(dropped)))
-        if dropped.any():
-            cells = _taken(cells, np.flatnonzero(~dropped))
-        counts["rows"] = len(cells.labels)
+        if unlabelled.any():
+            if self._options.missing_labels == "refuse":
+                raise InputError(
+                    f"{cells.place(int(unlabelled.argmax()))}: the label is missing; leave it out "
+                    f"(convert --missing-labels drop)"
+                )
+            cells = cells.take(np.flatnonzero(~unlabelled))
+        self._check(cells)
+        record = self._record
+        counts = Counter(unlabelled=int(unlabelled.sum()), rows=len(cells.labels))
         sums = None
-        if self._record.means is not None:
+        if record.means is not None:
             missing = np.isnan(cells.numbers)
             sums = np.stack([np.nansum(cells.numbers, axis=0), missing.sum(axis=0)])
-        rows = CSRRows.from_dense(self._values(cells, counts))
-        labels = self.labels.of(cells.labels, cells.place)
-        words = cells.words[len(self._codes) :]
-        return ParsedBlock(labels, rows, 0, 0, 0, (), words, counts, sums)
-
-    def _values(self, cells: Cells, counts: Counter[str]) -> Float64Array:
-        """A value for each row and column; unknown categories are counted."""
-        record = self._record
         values = np.empty((len(cells.numbers), len(record.columns)))
         values[:, ~record.is_hot] = cells.numbers
         places = np.flatnonzero(record.is_hot).tolist()
         for j, known, words in zip(places, self._codes, cells.words, strict=False):
             values[:, j] = 1 + known.of(words)
             counts[record.columns[j]] = int(np.count_nonzero(values[:, j] == 0))
-        return values
+        rows = CSRRows.from_dense(values)
+        labels = self.labels.of(cells.labels, cells.place)
+        encoded = cells.words[len(self._codes) :]
+        return ParsedBlock(labels, rows, 0, 0, 0, (), encoded, counts, sums)
 
-    def _wrong(self, cells: Cells) -> AnyArray:
-        """Cells that cannot be taken: in columns of numbers, then of categories, then labels."""
-        labels = cells.labels
-        numbers = are_wrong(cells.numbers, self._log1p)
-        hot = [words.codes < 0 for words in cells.words[: len(self._codes)]]
-        if self._record.means is not None:  # missing ones can be
-            numbers &= ~np.isnan(cells.numbers)
-            hot = [np.zeros(len(numbers), dtype=bool)] * len(hot)
-        infinite = False if isinstance(labels, Words) else np.isinf(labels)
-        return np.column_stack([numbers, *hot, _are_missing(labels) | infinite])
-
-    def _reason(self, cells: Cells, row: int, column: int) -> str:
-        """What is wrong with a cell, by its place in `_wrong`: a sentence with file and row."""
+    def _check(self, cells: Cells) -> None:
+        """Raise InputError for a value that cannot be taken."""
         record = self._record
-        place = cells.place(row)
-        name = [*record.numbers, *record.hot, record.label][column]
-        if name == record.label and _are_missing(cells.labels)[row]:
-            return f"{place}: the label is missing; leave it out (convert --missing-labels drop)"
-        value = np.inf if name == record.label else np.nan
-        if column < len(record.numbers):
-            value = cells.numbers[row, column]
-        said = f"{place}: the value in column {name!r} is"
-        if np.isnan(value):
-            return f"{said} missing; delete the row, or train with --impute mean, or --drop {name}"
-        what = "not finite, beyond float32 (3.4e38), without log1p, or not a date like 2024-05-17"
-        return f"{said} {value:g}: {what}; correct or delete the row"
+        wrong = are_wrong(cells.numbers, self._log1p)
+        if record.means is not None:
+            wrong &= ~np.isnan(cells.numbers)
+        found = [
+            (row, record.numbers[j], cells.numbers[row, j]) for row, j in np.argwhere(wrong)[:1]
+        ]
+        if record.means is None:
+            for name, words in zip(record.hot, cells.words, strict=False):
+                found += [(row, name, np.nan) for row in np.flatnonzero(words.codes < 0)[:1]]
+        for row, name, value in found[:1]:
+            what = f"{value:g}: not finite, beyond float32 (3.4e38), without log1p, or not a date"
+            raise InputError(
+                f"{cells.place(int(row))}: the value in column {name!r} is "
+                f"{'missing' if np.isnan(value) else what}; correct or delete the row, or train "
+                f"with --drop {name} or, if it is missing, --impute mean"
+            )
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)
@@ -163,8 +146,8 @@ class TableEncoder(Encoder):
         if self._encoding is None:
             return None
         codes = self._encoding.codes_of(block.words)
-        for name, column in zip(self._record.encodings, codes.T, strict=True):
-            self._counts[name] += int(np.count_nonzero(column == NO_WORD))
+        unknown = (codes == NO_WORD).sum(axis=0).tolist()
+        self._counts.update(dict(zip(self._record.encodings, unknown, strict=True)))
         return codes if keys is None else self._encoding.add(block.labels, codes, keys)
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:  # noqa: D102
@@ -177,8 +160,8 @@ class TableEncoder(Encoder):
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
         record = self._record
         if self._learns:
-            words = (tuple(sorted(codes.words)) for codes in self._codes)
-            categories = tuple(None if one is None else next(words) for one in record.categories)
+            words = (sorted(codes.words) for codes in self._codes)
+            categories = [None if one is None else next(words) for one in record.categories]
             means = None if record.means is None else self._means()
             record = replace(record, categories=categories, means=means)
         if record.means is not None:
@@ -187,16 +170,7 @@ class TableEncoder(Encoder):
             ranges.fill(log.log_values(np.array(record.means)), missing)
         n_columns = len(record.columns)
         if self._encoding is not None and self._learns:
-            encodings = {}
-            for name, (encoding, values, rows) in self._encoding.fit(self.labels).items():
-                if are_wrong(values, log.log1p).any():
-                    raise InputError(
-                        f"the mean targets of column {name!r} are beyond float32 (3.4e38), or not "
-                        f"above -1 as --log1p needs; use another unit, or leave it out"
-                    )
-                ranges.append(n_columns, log.log_values(values), rows)
-                n_columns += values.shape[1]
-                encodings[name] = encoding
+            encodings = self._encoding.fit(self.labels, ranges, log, n_columns)
             record = replace(record, encodings=encodings)
         elif self._encoding is not None:  # room for features that are known
             n_more = len(record.widths) - n_columns
@@ -204,18 +178,17 @@ class TableEncoder(Encoder):
         self._take(record)
         return record.widths
 
-    def _means(self) -> tuple[float, ...]:
-        sums, n_missing = self._sums
-        n_known = self._counts["rows"] - n_missing
-        if not n_known.all():
-            name = self._record.numbers[int(n_known.argmin())]
+    def _means(self) -> list[float]:
+        n_known = self._counts["rows"] - self._sums[1]
+        for j in np.flatnonzero(n_known == 0)[:1].tolist():
+            name = self._record.numbers[j]
             raise InputError(
-                f"column {name!r} of {self._name} holds no number at all that can be taken; leave "
-                f"it out with --drop {name}"
+                f"column {name!r} of {self._name} holds no number at all; leave it out with --drop "
+                f"{name}"
             )
         means = np.zeros(len(self._record.columns))
-        means[~self._record.is_hot] = sums / n_known
-        return tuple(means.tolist())
+        means[~self._record.is_hot] = self._sums[0] / n_known
+        return means.tolist()
 
     def _take(self, record: TableRecord) -> None:
         """Take a record, and find the feature of each code that it knows."""
@@ -225,12 +198,12 @@ class TableEncoder(Encoder):
         starts = np.cumsum(record.widths) - record.widths
         codes = iter(self._codes)
         features = []  # of the codes of each column
-        for start, words in zip(starts.tolist(), record.categories, strict=False):
-            order = {plain_word(word): place for place, word in enumerate(words or ())}
-            places = [0] if words is None else [order[word] for word in next(codes).words]
-            features.append(start + np.array(places, dtype=np.int32))
+        for start, is_hot in zip(starts.tolist(), record.is_hot, strict=False):
+            words = next(codes).words if is_hot else ["a number"]
+            order = {word: place for place, word in enumerate(sorted(words))}
+            features.append([start + order[word] for word in words])
         self._first_codes = np.cumsum([0, *map(len, features)])[:-1]
-        self._feature_of = np.concatenate([*features, np.empty(0)]).astype(np.int32)
+        self._feature_of = np.array([*chain(*features)], dtype=np.int32)
 
     def kept(self, n_columns: int) -> AnyArray | None:  # noqa: D102
         return np.pad(self._record.is_hot, (0, n_columns - len(self._record.columns)))
@@ -268,13 +241,6 @@ class TableEncoder(Encoder):
                 what = "it has its mean" if name in record.encodings else "its features are all 0"
                 said = f"column {name!r}: {count} rows without a category that {self._name} knows"
                 yield f"{said}; {what} there"
-
-
-def _taken(cells: Cells, rows: Int64Array) -> Cells:
-    """Some rows of a block."""
-    words = tuple(column[rows] for column in cells.words)
-    place = lambda row: cells.place(int(rows[row]))  # noqa: E731
-    return Cells(cells.labels[rows], cells.numbers[rows], words, place)
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:
@@ -344,8 +310,10 @@ class TargetEncoding:
             self._sums[name] = np.pad(sums, ((0, more), (0, wider)))
         return self._sums[name]
 
-    def fit(self, labels: LabelNumbers) -> dict[str, tuple[Encoding, Float64Array, Float64Array]]:
-        """Of each column its encoding, the values of training rows, and the rows that have each."""
+    def fit(
+        self, labels: LabelNumbers, ranges: ColumnRanges, log: Scaling, n_columns: int
+    ) -> dict[str, Encoding]:
+        """Find the encoding of each column, and add its features to `ranges` of `n_columns`."""
         # Features are not called as their columns, whose categories may be numbers.
         ends = [".mean"]
         order = [0, 1]
@@ -358,18 +326,24 @@ class TargetEncoding:
             raise InputError(
                 "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
-        found = {}
+        found: dict[str, Encoding] = {}
         for name, known in self._codes.items():
             words = known.words
             n_cells = FOLDS * len(words)
             sums = self._room(name, n_cells, len(order))[:n_cells, order]
             sums = sums.reshape(len(words), FOLDS, -1)
             of_others, of_all, rows = encode(sums, targets=self._targets)
-            self._values[name] = of_others.reshape(-1, len(ends))
+            self._values[name] = of_others.reshape(n_cells, len(ends))
+            if are_wrong(self._values[name], log.log1p).any():
+                raise InputError(
+                    f"the mean targets of column {name!r} are beyond float32 (3.4e38), or without "
+                    f"log1p; use another unit, or leave it out"
+                )
+            ranges.append(n_columns, log.log_values(self._values[name]), rows.reshape(-1))
+            n_columns += len(ends)
             table = np.roll(of_all, -1, axis=0).T.tolist()
             features = dict(zip([name + end for end in ends], table, strict=True))
-            encoding: Encoding = {"words": words[1:], "features": features}
-            found[name] = encoding, self._values[name], rows.reshape(-1)
+            found[name] = {"words": words[1:], "features": features}
         return found
 
     def values(self, places: Int32Array) -> Float64Array:

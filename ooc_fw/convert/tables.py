@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -49,6 +49,12 @@ class Cells:
     numbers: Float64Array  # numbers and dates; missing ones are NaN
     words: tuple[Words, ...]  # one for each column of words
     place: Place
+
+    def take(self, rows: Int64Array) -> Cells:
+        """Those of some rows."""
+        words = tuple(column[rows] for column in self.words)
+        place: Place = lambda k: self.place(int(rows[k]))  # noqa: E731
+        return Cells(self.labels[rows], self.numbers[rows], words, place)
 
 
 class Table(Reader):
@@ -207,14 +213,11 @@ class TableRecord:
             ) from None
         return record
 
-    def wanted(
-        self, table: Table, label: str | None, like: str, *, targets: bool
-    ) -> dict[str, str]:
+    def wanted(self, table: Table, label: str | None, of: str, *, targets: bool) -> dict[str, str]:
         """What to read from columns of a table, see `Table.wanted`; InputError if it cannot be.
 
-        Messages name the training file or model `like`, if there is one.
+        Messages name the table, training file or model `of` which this is the record.
         """
-        of = like or "the first table"
         lacks_label = label is None and self.label == str(len(table.kinds))
         if self.width not in (None, len(table.kinds) + lacks_label):
             raise InputError(
@@ -227,28 +230,23 @@ class TableRecord:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
         if label is not None:
             uses[label] = "targets" if targets else "labels"
-        if missing := [repr(name) for name in uses if name not in table.kinds]:
-            raise InputError(
-                f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
-                f"{of} needs; it has {listed([*table.kinds])}: add or rename what is missing"
-            )
+        check_columns(table, uses, of)
         for name, what in uses.items():
             kind = table.kinds[name]
             if kind not in _HOLDS.get(what, (NUMBERS, WORDS, TEXT)):
-                way = f"name it in --one-hot or --dates, or leave it out with --drop {name}"
-                if like:
-                    way = f"{like} needs {what} there"
-                elif kind not in (NUMBERS, WORDS, DATES):
-                    way = f"write it as text or numbers, or leave it out with --drop {name}"
-                raise InputError(f"column {name!r} of {table.name} holds {kind}, not {what}; {way}")
+                raise InputError(
+                    f"column {name!r} of {table.name} holds {kind}, not {what}; write it anew, or "
+                    f"train with --one-hot {name}, --dates {name} or --drop {name}"
+                )
         return uses
 
 
-def check_column(table: Table, name: str, option: str) -> None:
-    """Raise InputError unless a table has the column that an option names."""
-    if name not in table.kinds:
+def check_columns(table: Table, names: Iterable[str], of: str) -> None:
+    """Raise InputError unless a table has the columns of a training file, or of an option."""
+    if missing := [repr(name) for name in names if name not in table.kinds]:
         raise InputError(
-            f"{option}: {table.name} has no column {name!r}; it has {listed([*table.kinds])}"
+            f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
+            f"{of} needs; it has {listed([*table.kinds])}: add or rename what is missing"
         )
 
 
@@ -268,15 +266,15 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
     }
     uses: dict[str, str] = {}
     for option, names in named.items():
+        check_columns(table, names, option)
         for name in names:
-            check_column(table, name, option)
             if uses.setdefault(name, option) != option:
                 raise InputError(
                     f"column {name!r} is named by {option} and by {uses[name]}; choose one"
                 )
-    dates = tuple(name for name in table.kinds if uses.get(name) == "--dates")
-    plain = (name for name in table.kinds if uses.get(name, "--one-hot") == "--one-hot")
-    columns = (*plain, *dates)
+    dates = [name for name in table.kinds if uses.get(name) == "--dates"]
+    columns = [name for name in table.kinds if uses.get(name, "--one-hot") == "--one-hot"]
+    columns += dates
     encoded = [name for name in table.kinds if uses.get(name) == "--target-encode"]
     if not (columns or encoded):
         raise InputError(f"{table.name} has no column left for features; drop fewer")
@@ -284,7 +282,7 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
     return TableRecord(
         options.label,
         columns,
-        tuple(() if uses.get(name) == "--one-hot" else None for name in columns),
+        [() if name in uses and name not in dates else None for name in columns],
         None if options.impute is None else (0.0,) * len(columns),
         table.header,
         dates,

@@ -146,7 +146,7 @@ def test_table(ooc_fw, tmp_path):
     out = ooc_fw("info", path).out
     assert re.search("^colour +holds words, missing 0, different 2$", out, re.MULTILINE)
     assert "name one with --label" in out
-    ooc_fw("info", path, "--label", "z").assert_refused("no column 'z'")
+    ooc_fw("info", path, "--label", "z").assert_refused("lacks column 'z'")
     path.write_text("0,red,0\n1,red,0\n")
     ooc_fw("info", path).assert_refused("holds numbers", "--no-header")
     result = describe(ooc_fw, path, "--no-header")

@@ -190,7 +190,7 @@ def test_what_cannot_be_encoded(tmp_path, monkeypatch):
 
     refused("'c' is named by --target-encode and by --one-hot", target_encode=["c"], one_hot=["c"])
     refused("'y' is named by --target-encode and by --label", target_encode=["y"])
-    refused("has no column 'z'", target_encode=["z"])
+    refused("lacks column 'z', which --target-encode needs", target_encode=["z"])
     both = {"target_encode": ["c", "d"]}
     refused("comes from .* here", like=tmp_path / "x.h5", **both)
     refused("not 'best'", scale="best", **both)
@@ -228,7 +228,9 @@ def test_dates_that_are_none(tmp_path):
     rows = [("2024-01-01T10:00+02:00", 0), ("", 1), ("soon", 1)]
     path = write(tmp_path / "t.csv", rows, "t,y")
     options = {**Y, "dates": ["t"]}
-    with pytest.raises(InputError, match=r"line 3: the value in column 't' is missing; .*--drop t"):
+    with pytest.raises(
+        InputError, match=r"line 3: the value in column 't' is missing; .*--drop t "
+    ):
         convert_files([path], tmp_path / "o.h5", **options)
     with pytest.raises(InputError, match=r"line 4: the value in column 't' is inf: .* not a date"):
         convert_files([path], tmp_path / "o.h5", **options, impute="mean")

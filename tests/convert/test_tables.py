@@ -409,8 +409,11 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
     ("text", "options", "message"),
     [
         (TRAIN, {}, r"data\.csv is a table: name the column .* --label \(it has age, colour, size"),
-        *((TRAIN, {"label": it}, f"--label: .* has no column '{it}'; it has age") for it in "z4"),
-        (TRAIN, {**BUYS, "drop": ["z"]}, "--drop: .* has no column 'z'"),
+        *(
+            (TRAIN, {"label": it}, f"lacks column '{it}', which --label needs; it has age")
+            for it in "z4"
+        ),
+        (TRAIN, {**BUYS, "drop": ["z"]}, "lacks column 'z', which --drop needs"),
         (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
         (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
         (
