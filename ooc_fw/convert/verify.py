@@ -12,7 +12,7 @@ from ooc_fw.data import converted
 from ooc_fw.data.arrays import open_hdf5
 from ooc_fw.data.containers import close_file, open_file
 from ooc_fw.data.converted import CheckedSlices, Checksums
-from ooc_fw.data.formats import is_hdf5, reading
+from ooc_fw.data.formats import detect_format, reading
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import FileStamp
 from ooc_fw.system.errors import DamageError, InputError
@@ -30,7 +30,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
     """
     path = os.fspath(path)
     without = InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
-    if not os.path.isfile(path) or not is_hdf5(path):
+    if detect_format(path) != "hdf5":
         open_source(path).close()  # says what is wrong with it
         raise without
     found: list[str] = []

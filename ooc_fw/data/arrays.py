@@ -214,17 +214,18 @@ def is_zarr(node: Any) -> bool:
 
 def path_of(node: Any) -> str:
     """The file or store that an array or a group is in; "array" for others."""
+    if isinstance(node, FileArray):
+        return node.path
     if isinstance(node, h5py.Group | h5py.Dataset):
         return str(node.file.filename)
     if is_zarr(node):
         return str(getattr(node.store, "root", node.store))
-    return "AnnData" if isinstance(node, dict) else getattr(node, "path", "array")
+    return "AnnData" if isinstance(node, dict) else "array"
 
 
 def place_of(node: Any) -> str:
-    """The file, and the path in it, for messages."""
-    name = getattr(node, "name", None)
-    return f"{path_of(node)}: {name!r}" if isinstance(name, str) else path_of(node)
+    """The file, and the path in it, of a node of HDF5 or zarr."""
+    return f"{path_of(node)}: {node.name!r}"
 
 
 def check_unmasked(data: Any) -> None:

@@ -85,12 +85,6 @@ def check_regular(path: str) -> None:
         )
 
 
-def is_hdf5(path: str) -> bool:
-    """Whether a file is HDF5, which may begin anywhere in it."""
-    with reading(path):
-        return bool(h5py.is_hdf5(path))
-
-
 def _format_inside(folder: str) -> str:
     """Format of the files of a table in a folder; InputError if they are not all its rows."""
     names = {*os.listdir(folder)}
@@ -122,8 +116,9 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     kind = format_of(head)
     if kind in ("npy", "parquet", "arrow"):
         return kind
-    if is_hdf5(path):
-        return "hdf5"
+    with reading(path):
+        if h5py.is_hdf5(path):  # which may begin anywhere in the file
+            return "hdf5"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
     has_columns = re.search(r"\S[,;|]\S", line) and not re.search(r"(^|\s)\d+:", line)
     is_table |= bool(kind is None and b"\0" not in head and has_columns)

@@ -93,10 +93,7 @@ def test_one_command_trains_the_model_of_the_same_rows(ooc_fw, tmp_path, places,
 
 
 @FORMATS
-def test_other_columns(ooc_fw, tmp_path, places, name):
-    for column, classes in (("batch", [0, 1]), ("donor", ["d0", "d1", "d2"])):
-        ooc_fw("train", places[name], "--label", column, "-o", tmp_path / "m.h5").done()
-        assert load_model(tmp_path / "m.h5").classes.tolist() == classes
+def test_nullable_columns(places, name):
     with open_source(places[name], label="doublet", missing_labels="drop") as source:
         assert source.n_rows == 160
         assert source.labels(0, 4).tolist() == ["True", "False", "True", "False"]
@@ -109,10 +106,7 @@ def test_other_columns(ooc_fw, tmp_path, places, name):
     ("options", "parts"),
     [
         ((), ["has no labels; name them (--label)"]),
-        (
-            ("--label", "cell_type"),
-            ["the label of row 200 of", "--missing-labels drop"],
-        ),
+        (("--label", "cell_type"), ["the label of row 200 of", "--missing-labels drop"]),
         (("--label", "batch", "--x-name", "layers/none"), ["layers/none", "--x-name"]),
         (
             ("--label", "celltype"),
@@ -239,10 +233,8 @@ def test_a_store_of_one_array(ooc_fw, tmp_path):
     [
         (lambda root: root.create_array("X", data=np.array(["a", "b"])), "of two dimensions|type"),
         (lambda root: root.create_group("X"), "'/X' must be an array, or sparse rows"),
-        (lambda root: root.create_array("Y", data=np.zeros((2, 2))), "has no 'X' \\(it has: Y\\)"),
         (lambda root: _csr(root, indptr=[0, 2, 1]), "do not rise from 0 to the 2 values"),
         (lambda root: _csr(root, encoding="csc_matrix"), "is a csc_matrix of shape"),
-        (lambda root: _csr(root, shape=(9,)), r"is a csr_matrix of shape \[9\]"),
     ],
 )
 def test_stores_that_cannot_be_used(tmp_path, spoil, message):
@@ -252,8 +244,8 @@ def test_stores_that_cannot_be_used(tmp_path, spoil, message):
         open_source(tmp_path / "bad.zarr").read(0, 1)
 
 
-def _csr(root, indptr=(0, 1, 2), encoding="csr_matrix", shape=(2, 3)):
-    group = root.create_group("X", attributes={"encoding-type": encoding, "shape": list(shape)})
+def _csr(root, indptr=(0, 1, 2), encoding="csr_matrix"):
+    group = root.create_group("X", attributes={"encoding-type": encoding, "shape": [2, 3]})
     for name, values in (("data", [1.0, 2.0]), ("indices", [0, 1]), ("indptr", indptr)):
         group.create_array(name, data=np.array(values))
 
@@ -282,8 +274,6 @@ def reordered(cells, tmp_path_factory):
     ("name", "rows", "options"),
     grid(
         [
-            ("h5ad", "layers/dense", ()),
-            ("zarr", "X", ()),
             ("h5ad", "X", ("--landmarks", "30")),
             ("zarr", "layers/dense", ("--task", "novelty")),
         ],

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ooc_fw.data import arrays, containers
-from ooc_fw.data.arrays import FileArray, ReadArray
 from ooc_fw.data.converted import content_crc32
 from ooc_fw.data.formats import reading
 from ooc_fw.data.opening import open_source
@@ -49,15 +48,10 @@ def make(tmp_path):
     return make
 
 
-def test_how_rows_are_read(tmp_path):
-    path = tmp_path / "data.h5"
-    for chunks in (None, (10, 4)):  # uncompressed: by offset
-        with open_source(write_dense(path, X, y, chunks=chunks)) as source:
-            assert isinstance(source._array, FileArray)
-    with h5py.File(path, "w", userblock_size=512) as file:
+def test_unusual_storage_is_read_through_h5py(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w", userblock_size=512) as file:
         file.create_dataset("X", data=X, chunks=(10, 4))
-    with open_source(path) as source:  # unusual storage: through h5py
-        assert isinstance(source._array, ReadArray)
+    with open_source(tmp_path / "data.h5") as source:
         np.testing.assert_array_equal(source.read(0, 60), X)
 
 
@@ -105,10 +99,10 @@ REFERENCES = {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}
         {"Z": h5py.ExternalLink("other.h5", "/"), "X": h5py.SoftLink("/Z/X")},
     ],
 )
-def test_links_are_followed(make, links):
+def test_links_are_followed(make, tmp_path, links):
     with open_source(make({"deep/rows": X, "y": y, **links})) as source:
         np.testing.assert_array_equal(source.read(0, 60), X)
-        os.utime(source._array.path)
+        os.utime(tmp_path / ("data.h5" if "deep/alias" in links else "other.h5"))
         with pytest.raises(InputError, match=r"h5 was changed"):
             source.check_unchanged()
 
@@ -125,10 +119,8 @@ CSR = {
 
 WRONG = "'/X' must be an array, or sparse rows"
 WRONG_PARTS = [
-    ("indices", np.where(np.arange(60) == 3, np.nan, 1.0)),
-    ("indices", np.zeros((60, 2), int)),
+    ("indices", np.ones(60)),
     ("indices", np.zeros(3, int)),
-    ("indptr", np.arange(61) + 0.5),
     ("indptr", np.zeros((61, 2), int)),
     ("indptr", np.arange(5)),
     ("data", np.zeros((60, 2))),
@@ -150,13 +142,12 @@ def never_written(n_rows, **storage):
         ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "too many links"),
         ({"X": h5py.SoftLink("/none")}, "component not found"),
         (never_written(10**12), ABSENT),
-        (never_written(10**12, chunks=(1000,)), ABSENT),
         (never_written(10**12, compression="gzip"), ABSENT),
         ({"X": ELSEWHERE}, ABSENT),
         *((CSR | {f"X/{part}": values}, WRONG) for part, values in WRONG_PARTS),
-        *((CSR | {"X@shape": shape}, WRONG) for shape in ((np.nan, 4.0), (-60, 4), 3)),
+        *((CSR | {"X@shape": shape}, WRONG) for shape in ((np.nan, 4.0), (-60, 4))),
         (CSR | {"X/indptr": np.zeros(61, int)}, "row pointers do not rise from 0"),
-        (CSR | {"X@shape": (60, 2**40)}, "columns, more than the 2147483647"),
+        (CSR | {"X@shape": (60, 2**40)}, "columns, 2..31 or more"),
         (CSR | {"X@encoding-type": "csc_matrix"}, WRONG + ".* it is a csc_matrix"),
         ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
         ({}, r"has no 'X' \(it has: nothing\)"),
@@ -167,7 +158,6 @@ def never_written(n_rows, **storage):
         ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
         ({"X": X, "y": np.ones((60, 2))}, "'y' must be one number or text for each row"),
         ({"X": X, "y": y.astype(complex)}, "must be one number or text"),
-        ({"X": X, "y": np.zeros(60, [("a", "f4"), ("b", "i4")])}, "must be one number or text"),
         ({"X": X, "y": np.zeros(60, "V4")}, "must be one number or text"),
         ({"X": X, "y": REFERENCES}, "must be one number or text"),
         ({"X": X, "y": RAGGED}, "must be one number or text"),
