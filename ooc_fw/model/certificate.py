@@ -99,8 +99,7 @@ def certify_model(
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
     """The problem that a model was trained on; InputError unless the labels are the model's."""
-    if model.spread is not None:
-        # Targets in units of their spread.
+    if model.spread is not None:  # which is the unit of targets
         targets = (read_targets(source) - (model.offset or 0.0)) / model.spread
         epsilon = (model.epsilon or 0.0) / model.spread
         return RegressionProblem(source, targets, model.kernel, epsilon, penalties)
@@ -119,11 +118,7 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
 
 
 def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
-    """Raise InputError unless each support vector and its class are those of the row it is from.
-
-    `codes` has the place in `classes` of the label of each row. Landmarks have no class, and may be
-    no rows.
-    """
+    """Raise InputError unless each vector, of an exact model its class too, is that of its row."""
     numbers = model.rows
     last = numbers.max()
     words = f"{source.name} has {source.n_rows} rows but the model was trained on row {last}"
@@ -175,15 +170,7 @@ def _certify_exact(
 def _certify_span(
     model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
-    """Bounds on the objectives of a landmark model, from one pass over its training rows.
-
-    The primal is an upper bound on P of the weights, the dual a lower bound on the least P that any
-    weights of these landmarks have, both with the jitter. Kernel values are float64, and bounds
-    include all rounding: `certify_point`. Penalties of None follow from the model.
-
-    An exact regression has the gap to the optimum over all rows that training gave it: its file
-    holds that bound, which no landmarks that were chosen from more rows attain.
-    """
+    """Bounds on the objectives of a landmark model, rounding included: see `certify_point`."""
     derived = None
     if problem.penalties is None:
         derived = _derived_penalties(model, problem.row_classes)
@@ -212,6 +199,8 @@ def _certify_span(
             f"the weights have another objective over the rows of {source.name} than in training; "
             f"{_ADVICE}, and its penalties",
         )
+    # An exact regression has the gap to the optimum over all rows that training gave it: its file
+    # holds that bound, which no landmarks that were chosen from more rows attain.
     scope = "span"
     if model.task == "regression" and source.n_rows <= EXACT_ROWS:
         of_all = exact_dual(of_span, point.gradient.decisions, engine)
@@ -224,12 +213,10 @@ def _certify_span(
 
 
 def _derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
-    """Penalties of all training rows, whose classes are `codes`; None where all have the model's C.
-
-    The file has those of landmarks, which must be one number for each class.
-    """
+    """Penalties of all training rows, whose classes are `codes`; None if all have the model's C."""
     if model.penalties is None:
         return None
+    # The model has those of landmarks, which must be one number for each class.
     per_class = np.zeros(len(model.classes))
     is_row = model.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0

@@ -50,18 +50,13 @@ def content_of(model: Model) -> bytes:
         put_text(file.attrs, "kernel", model.kernel.name)
         for name in ("gamma", "degree", "coef0"):
             file.attrs[name] = getattr(model.kernel, name)
-        stored = {
-            name: value
-            for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS)
-            if (value := getattr(model, name)) is not None
-        }
-        for name, value in stored.items():
-            if name in _ATTRIBUTES:
+        for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS):
+            value = getattr(model, name)
+            if value is not None and name in _ATTRIBUTES:
                 file.attrs[name] = float(value)
-            elif name in _TEXTS:
-                file[name] = np.frombuffer(value.encode("utf-8"), dtype=np.uint8)
-            else:
-                file[name] = value
+            elif value is not None:
+                is_text = name in _TEXTS
+                file[name] = np.frombuffer(value.encode(), np.uint8) if is_text else value
         if model.scaling is not None:
             model.scaling.write(file)
         vectors = model.support_vectors
@@ -164,8 +159,9 @@ def _number_of(attributes: Any, name: str) -> float:
     return float(value)
 
 
-def _vector_of(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
-    """One-dimensional array of `dtype`; InputError for numbers that it does not hold."""
+def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[Any]:
+    """One-dimensional array of `dtype`, or as it is; InputError for numbers it does not hold."""
+    dtype = dtype or stored.dtype.type
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
     fits = stored.ndim == 1 and stored.dtype.kind in kinds
     demand(fits, f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
@@ -179,41 +175,36 @@ def _vector_of(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
 def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
     """Classes, classifiers and what they share, of a file of 0.2."""
     group = file["machines"]
-    kinds: dict[str, Any] = dict.fromkeys(("landmarks", "sv", "rows", "labels"), np.int64)
-    kinds |= dict.fromkeys(("alpha", "beta", "C"), np.float64)
-
-    def arrays(own: h5py.Group, kinds: dict[str, Any]) -> dict[str, Any]:
-        return {name: _vector_of(own[name], kind) for name, kind in kinds.items() if name in own}
-
     if "indptr" in group:
-        cuts = _vector_of(group["indptr"], np.int64)[1:-1]
-        parts: dict[str, Any] = {
-            name: np.split(own, cuts) for name, own in arrays(group, kinds).items()
-        }
-        parts |= arrays(group, dict.fromkeys(NUMBERS, np.float64))
-        each = [dict(zip(parts, own, strict=True)) for own in zip(*parts.values(), strict=True)]
+        flat = {name: _vector_of(own) for name, own in group.items() if own.dtype.kind != "S"}
     else:
         groups = [group[str(k)] for k in range(len(group))]
-        each = [{**own.attrs, **arrays(own, kinds)} for own in groups]
-    numbers = {name: [own.get(name, np.nan) for own in each] for name in NUMBERS}
+        parts = {name: [_vector_of(own[name]) for own in groups] for name in groups[0]}
+        flat = {name: np.concatenate(own) for name, own in parts.items()}
+        for name in NUMBERS:
+            flat[name] = np.array([float(own.attrs.get(name, np.nan)) for own in groups])
+        flat["indptr"] = np.cumsum([0, *map(len, parts["rows"])])
+    unknown = np.full(len(flat["indptr"]) - 1, np.nan)
+    numbers = {name: flat.get(name, unknown) for name in NUMBERS}
     jitter = None
-    if "landmarks" in each[0]:
-        numbers["rho"] = [1.0] * len(each)
-        jitter = float(each[0]["jitter"])
-    places = [own["sv" if jitter is None else "landmarks"] for own in each]
-    betas = [own["alpha"] * own["labels"] if jitter is None else own["beta"] for own in each]
+    if "landmarks" in flat:
+        jitter = _number_of(group["0"].attrs, "jitter")
+        numbers["rho"] = np.ones(len(unknown))
+        sv = flat["landmarks"]
+        beta = flat["beta"]
+    else:
+        sv = flat["sv"]
+        beta = flat["alpha"] * flat["labels"]
     rows = np.full(len(fields["support_vectors"]), -1)
+    rows[sv] = flat["rows"]
     penalties = None
-    if "C" in each[0]:
+    if "C" in flat:
         penalties = np.full(len(rows), fields["C"])
-    for here, own in zip(places, each, strict=True):
-        rows[here] = own["rows"]
-        if penalties is not None:
-            penalties[here] = own["C"]
+        penalties[sv] = flat["C"]
     names = np.asarray(file.attrs["class_names"])
     return {
         "classes": np.char.decode(names) if names.dtype.kind == "S" else names.astype(np.float64),
-        "machines": Machines.of(places, betas, **numbers),
+        "machines": Machines(flat["indptr"], sv, beta, **numbers),
         "rows": rows,
         "penalties": penalties,
         "jitter": jitter,
@@ -228,53 +219,46 @@ def demand(holds: Any, message: str) -> None:
 
 def check_model(model: Model) -> None:
     """Raise InputError for what no training gives, or what does not fit together."""
-    machines = model.machines
     classes = model.classes.tolist()
     n = len(classes)
     expected = n if model.decision == "ovr" else n * (n - 1) // 2
-    fits = n > 1 and len(machines) == expected
-    demand(fits, f"no model has {n} classes and {len(machines)} classifiers")
+    fits: Any = n > 1 and len(model.machines) == expected
+    demand(fits, f"no model has {n} classes and {len(model.machines)} classifiers")
     finite = model.classes.dtype.kind != "f" or np.isfinite(model.classes).all()
     fits = finite and len(set(classes)) == n
     demand(fits, "classes must be words or finite numbers, all different")
-    exact = model.kind == "exact"
     of_task = model.task == "classification" or classes == [-1, 1]
     if model.task == "regression":
-        of_task &= not exact and None not in (model.offset, model.epsilon)
+        of_task &= model.kind != "exact" and None not in (model.offset, model.epsilon)
     demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
     for name in _ATTRIBUTES:
         value = 1.0 if getattr(model, name) is None else getattr(model, name)
         possible = value > 0 if name in ("C", "spread") else value >= 0 or name == "offset"
         demand(possible and np.isfinite(value), f"the {name} of a model cannot be {value}")
-    _check_vectors(model)
-    _check_machines(machines, len(model.support_vectors), exact)
-    one_sided = model.task != "novelty" or not exact or (machines.beta >= 0).all()
-    demand(one_sided, "weights of novelty must not be negative")
-
-
-def _check_vectors(model: Model) -> None:
-    """Raise InputError for rows, penalties and widths that are not those of support vectors."""
-    n = len(model.support_vectors)
-    rows = model.rows
-    fits = len(rows) == n and rows.min(initial=0) >= (0 if model.kind == "exact" else -1)
-    demand(fits, f"{n} support vectors need as many numbers of rows")
-    rows = rows[rows != -1]
+    n_vectors = len(model.support_vectors)
+    rows = model.rows[model.rows != -1]
+    unknown = 0 if model.kind == "exact" else len(model.rows) - len(rows)
+    fits = len(rows) + unknown == n_vectors and rows.min(initial=0) >= 0
+    demand(fits, f"{n_vectors} support vectors need as many numbers of rows")
     demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
-    penalties = np.ones(n) if model.penalties is None else model.penalties
-    fits = len(penalties) == n and ((penalties > 0) & (penalties < np.inf)).all()
-    demand(fits, f"C must be {n} positive numbers")
+    penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
+    fits = len(penalties) == n_vectors and ((penalties > 0) & (penalties < np.inf)).all()
+    demand(fits, f"C must be {n_vectors} positive numbers")
     widths = {model.n_features, len(model.columns or range(model.n_features))}
     if model.scaling is not None and model.scaling.n_features is not None:
         widths.add(model.scaling.n_features)
     demand(len(widths) == 1, f"it describes {widths} columns")
+    _check_machines(model)
 
 
-def _check_machines(machines: Machines, n_vectors: int, exact: bool) -> None:
+def _check_machines(model: Model) -> None:
     """Raise InputError for arrays and numbers of classifiers that no training gives."""
-    n = len(machines)
+    machines = model.machines
+    n_vectors = len(model.support_vectors)
     sv = machines.sv
     beta = machines.beta
     check_pointers(machines.indptr, len(sv), "indptr of the classifiers")
+    n = len(machines)
     lengths = np.diff(machines.indptr)
     numbers = np.array([getattr(machines, name) for name in NUMBERS])
     fits = len(beta) == len(sv) and numbers.shape[1:] == (n,) and lengths.all()
@@ -286,10 +270,12 @@ def _check_machines(machines: Machines, n_vectors: int, exact: bool) -> None:
     demand(np.isfinite(beta).all(), "weights must be finite numbers")
     positive = (machines.rho >= np.finfo(np.float64).tiny) & (machines.rho < np.inf)
     demand(positive.all(), "rho must be a positive number")
-    if exact:
+    if model.kind == "exact":
         sums = np.add.reduceat(np.abs(beta), machines.indptr[:-1])
         near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
         demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
+        one_sided = model.task != "novelty" or (beta >= 0).all()
+        demand(one_sided, "weights of novelty must not be negative")
     else:
         same = np.array_equal(sv, np.tile(sv[: lengths[0]], n))
         demand(same, "all classifiers of a landmark model must have the same landmarks")

@@ -163,11 +163,10 @@ def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
 def class_scores(
     values: Float64Array, n_classes: int, for_negative: Float64Array | None = None
 ) -> Float64Array:
-    """Votes for each class, plus fractions that follow the sums of decision values.
+    """Votes for each class, (n_rows, n_classes), from values for each pair, (n_rows, n_pairs).
 
-    `values`, (n_rows, n_pairs), are positive for the larger class of a pair; the smaller ones may
-    have others. In the result, (n_rows, n_classes), a vote is 1; the sum of the decision values for
-    a class, mapped monotonously into (-1/3, 1/3), decides between equal votes.
+    The sum of the decision values for a class, mapped monotonously into (-1/3, 1/3), decides
+    between equal votes. The smaller class of each pair may have values of its own.
     """
     negatives = values if for_negative is None else for_negative
     votes = np.zeros((len(values), n_classes))
@@ -188,10 +187,7 @@ def class_scores(
 def is_decided(
     values: Float64Array, bound: Float64Array, n_classes: int, decision: Decision = "ovo"
 ) -> npt.NDArray[np.bool_]:
-    """Whether no error within `bound` changes the class that is predicted, shape (n_rows,).
-
-    Decision values and the bounds on their errors have the shape (n_rows, n_classifiers).
-    """
+    """Whether no error of values within `bound` changes the predicted class, shape (n_rows,)."""
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)

@@ -41,18 +41,17 @@ class Partition:
 
     def pair(self, negative: int, positive: int) -> tuple[BinaryProblem, Int64Array]:
         """The problem of two classes, and the numbers of its rows in the whole data set."""
-        whole = self.whole
-        first = self.sources[negative]
-        second = self.sources[positive]
-        source = PairSource(first, second, name=whole.source.name, shuffled=whole.source.shuffled)
-        source.scaling = whole.source.scaling
+        whole = self.whole.source
+        both = self.sources[negative], self.sources[positive]
+        source = PairSource(*both, name=whole.name, shuffled=whole.shuffled)
+        source.scaling = whole.scaling
         is_first = source.is_first(np.arange(source.n_rows))
         rows = np.empty(source.n_rows, dtype=np.int64)
         rows[is_first] = self.rows[negative]
         rows[~is_first] = self.rows[positive]
         labels = np.where(is_first, np.int8(-1), np.int8(1))
-        penalties = None if whole.penalties is None else whole.penalties[rows]
-        return BinaryProblem(source, labels, whole.kernel, penalties), rows
+        penalties = None if self.whole.penalties is None else self.whole.penalties[rows]
+        return BinaryProblem(source, labels, self.whole.kernel, penalties), rows
 
 
 @contextmanager
@@ -65,8 +64,7 @@ def partition_classes(
     """
     source = problem.source
     order = np.argsort(problem.codes, kind="stable")
-    counts = np.bincount(problem.codes, minlength=problem.n_classes)
-    rows = np.split(order, np.cumsum(counts)[:-1])
+    rows = np.split(order, np.cumsum(np.bincount(problem.codes))[:-1])
     most: float = _RAM_BYTES
     if plan is not None and plan.options.memory_limit is not None:
         limit = plan.options.memory_limit
@@ -82,15 +80,17 @@ def partition_classes(
             del whole
         else:
             folder = opened.enter_context(scratch_directory())
-            sources = [opened.enter_context(part) for part in _on_disk(problem, rows, folder)]
+            _write_classes(problem, rows, folder)
+            paths = [folder / f"{code}.h5" for code in range(len(rows))]
+            sources = [opened.enter_context(open_source(path)) for path in paths]
         source.check_unchanged()
         yield Partition(problem, rows, sources)
 
 
-def _on_disk(
+def _write_classes(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
-) -> list[RowSource]:
-    """The rows of each class in a file of its own, from one pass."""
+) -> None:
+    """Write the rows of each class to a file of its own, in one pass."""
     from ooc_fw.convert.writer import DatasetWriter, Layout  # 6 ms, rarely needed
 
     source = problem.source
@@ -110,4 +110,3 @@ def _on_disk(
                 writers[code].append(take_rows(block, places), labels, start + places)
         for writer in writers:
             writer.finish()
-    return [open_source(folder / f"{code}.h5") for code in range(len(rows))]

@@ -58,8 +58,7 @@ def rows_at_once(n_features: int) -> int:
 def suited(model: Model, source: RowSource) -> RowSource:
     """Rows of `source` like the training rows: the features of the model by name, and scaled.
 
-    A source that records its scaling is used as it is; all others hold raw rows. InputError if its
-    rows cannot be compared with the support vectors.
+    A source that records its scaling is used as it is; all others hold raw rows.
     """
     places = feature_places(source.columns, model.columns, source.name)
     if places is not None:
@@ -111,11 +110,10 @@ class Decided(NamedTuple):
 
 
 class Predictor:
-    """Computes decision values of a model, with the kernel values of an engine, in stages.
+    """Computes decision values of a model in stages, each for rows that the one before leaves open.
 
-    Each stage takes the rows that the one before leaves open: values in float32, in float64, and
-    from differences. There is none in float32 if that would leave most of a few support vectors
-    open, or if the sums of many classifiers take longer than the kernel values.
+    There is no stage in float32 if that would leave most of a few support vectors open, or if the
+    sums of many classifiers take longer than the kernel values.
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
@@ -226,10 +224,7 @@ def decide(
     dask: Any = None,
     name: str = "the data",
 ) -> Iterator[Float64Array]:
-    """Decision values of a source, or of blocks of rows like those of training, block by block.
-
-    Warnings say in the end for which rows they, or their labels, are not known.
-    """
+    """Decision values of a source, or of blocks of rows like those of training, block by block."""
     source = suited(model, rows) if isinstance(rows, RowSource) else None
     n_rows = 0
     n_open = 0
@@ -287,11 +282,7 @@ class Table(NamedTuple):
 
 @contextmanager
 def table_in(model: Model, X: Any) -> Iterator[Table | None]:
-    """The table that `X` is, if the model was trained on one; None for all other rows.
-
-    A frame or an Arrow table in RAM is written to a scratch file, unless its columns are the
-    features already.
-    """
+    """The table that `X` is, if the model was trained on one, or in a scratch file; else None."""
     names = names_of_frame(X)
     if model.table is None:
         yield None
@@ -301,7 +292,7 @@ def table_in(model: Model, X: Any) -> Iterator[Table | None]:
         kind = detect_format(path, is_table=True) if is_file else ""
         yield Table(path, kind, path) if kind in TABLES else None
     elif names is None or {*(model.columns or ())} <= {*names}:
-        yield None
+        yield None  # its columns are the features already
     else:
         from ooc_fw.convert.arrow import write_arrow  # pyarrow is slow to import
 
@@ -309,17 +300,6 @@ def table_in(model: Model, X: Any) -> Iterator[Table | None]:
             path = str(folder / "table.arrow")
             write_arrow(X, path)
             yield Table(path, "arrow", f"this {type(X).__name__}")
-
-
-def decide_table(
-    model: Model, table: Table, wanted: Wanted, threads: int
-) -> Iterator[Float64Array]:
-    """Decision values of the rows of a table, in parts."""
-    notes: list[str] = []
-    blocks = (rows for _, rows in rows_of_table(model, table, notes))
-    yield from decide(model, like_training(model, blocks), wanted, threads=threads)
-    for note in notes:
-        logger.info("%s", note)
 
 
 def rows_of_table(

@@ -37,7 +37,14 @@ from ooc_fw.model.machines import (
     worst_gap,
     worst_status,
 )
-from ooc_fw.model.prediction import Wanted, decide, decide_table, table_in, without_value
+from ooc_fw.model.prediction import (
+    Wanted,
+    decide,
+    like_training,
+    rows_of_table,
+    table_in,
+    without_value,
+)
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -70,13 +77,6 @@ class Model:
 
     def __post_init__(self) -> None:
         check_model(self)
-
-    def __repr__(self) -> str:
-        vectors = "support vectors" if self.kind == "exact" else "landmarks"
-        return (
-            f"Model({self.task}, {self.kernel.name} kernel, C={self.C:g}, "
-            f"{len(self.support_vectors)} {vectors}, {self.status})"
-        )
 
     @property
     def task(self) -> Literal["classification", "novelty", "regression"]:
@@ -249,7 +249,9 @@ class Model:
         none = np.empty((0, n) if n > 1 else 0)
         with table_in(self, X) as table:
             if table is not None:
-                return np.concatenate([none, *decide_table(self, table, wanted, threads)])
+                blocks = (rows for _, rows in rows_of_table(self, table, []))
+                parts = decide(self, like_training(self, blocks), wanted, threads=threads)
+                return np.concatenate([none, *parts])
         with borrow_source(X) as source:
             parts = decide(self, source, wanted, threads=threads, dask=dask)
             values = np.concatenate([none, *parts])
@@ -317,10 +319,10 @@ class Model:
         """How much each column matters, over as many `rows` of `X`, or all of them for None.
 
         It is the root mean square derivative of the decision value, or the prediction, by the
-        column, times the standard deviation of the column. `on_rows` is told the rows done.
+        column, times the standard deviation of the column.
         """
         with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
-            return importance_of(self, source, rows, on_rows or _ignore, workers)
+            return importance_of(self, source, rows, on_rows or (lambda _: None), workers)
 
     def certify(
         self,
@@ -342,8 +344,9 @@ class Model:
         from ooc_fw.model.certificate import certify_model  # scipy.linalg takes 0.1 s
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
+        tell = on_rows or (lambda _: None)
         with borrow_source(X, y) as source:
-            return certify_model(self, source, given, threads, dask, on_rows or _ignore)
+            return certify_model(self, source, given, threads, dask, tell)
 
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).
@@ -366,10 +369,6 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
         write_atomic(Path(path), content_of(self))
-
-
-def _ignore(n_rows: int) -> None:
-    """Take no note of how many rows are done."""
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:

@@ -115,19 +115,6 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
         certify(changed(jitter=0.0), problem)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_fields_of_a_model(n_classes):
-    _, problem = make_problem(n_classes, weights="rows")
-    model = train(problem)
-    kinds = ("landmarks", "ovo" if n_classes == 2 else "ovr", "converged")
-    assert (model.kind, model.decision, model.status) == kinds
-    assert model.certified_gap == max(own.certified_gap for own in model.classifiers)
-    for own, label in zip(model.classifiers, [1] if n_classes == 2 else range(3), strict=True):
-        assert (own.positive, own.negative) == (label, 0 if n_classes == 2 else "rest")
-        assert own.objective == own.dual
-        np.testing.assert_array_equal(own.C, problem.penalties[own.rows])
-
-
 @pytest.mark.process
 def test_where_blocks_are_read_changes_no_bit(tmp_path):
     X, problem = make_problem(3)
@@ -153,16 +140,6 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes,
     if weights == "rows":
         with pytest.raises(InputError, match="the penalties of all rows"):
             certify(model, without)
-
-
-def test_other_data_are_refused():
-    X, problem = make_problem(3)
-    model = train(problem)
-    with pytest.raises(InputError, match="has labels 0, 1 but the model was trained on 0, 1, 2"):
-        model.certify(X, np.minimum(problem.codes, 1))
-    X[model.rows[0]] += 1
-    with pytest.raises(InputError, match="is not the model's support vector"):
-        model.certify(X, problem.codes)
 
 
 ESTIMATORS = {
@@ -192,13 +169,3 @@ def test_a_model_certifies_itself(name, tmp_path):
     assert found.gap_scope == fitted.gap_scope_
     with pytest.raises(InputError, match=r"row \d+ of array is not|another objective|no row|rows"):
         model.certify(X[::-1].copy(), y)
-
-
-def test_penalties_of_rows_are_given_for_landmarks():
-    X, problem = make_problem(2)
-    weights = np.random.default_rng(0).uniform(0.5, 2, N_ROWS)
-    one = FrankWolfeSVC(C=C, landmarks=30).fit(X, problem.codes, sample_weight=weights)
-    found = one.model_.certify(X, problem.codes, penalties=C * weights)
-    assert found.certified_gap == pytest.approx(one.certified_gap_, rel=1e-6)
-    with pytest.raises(InputError, match=r"give the penalties of all rows to model\.certify"):
-        one.model_.certify(X, problem.codes)

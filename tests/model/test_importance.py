@@ -12,7 +12,6 @@ from ooc_fw import (
     FrankWolfeOneClass,
     FrankWolfeSVC,
     FrankWolfeSVR,
-    InputError,
     load_model,
 )
 
@@ -155,10 +154,3 @@ def test_wide_rows_are_looked_at_where_they_hold_values(ooc_fw, tmp_path, scale)
     wide[5] = wide.pop(1_999_999)
     narrow[5] = narrow.pop(5)
     assert wide == pytest.approx(narrow, abs=2e-2)
-
-
-def test_other_columns_are_refused():
-    X, score = made(100, 5)
-    model = FrankWolfeSVC(random_state=0).fit(X, score > 1).model_
-    with pytest.raises(InputError, match="has 4 features but the model was trained on 5"):
-        model.importance(X[:, :4])
