@@ -40,11 +40,11 @@ _ALSO_TEXT = f"{ARGUMENTS['data'].help}; LIBSVM text, CSV, Parquet, Arrow; - is 
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
 _INPUTS = """IN [IN ...] OUT.h5: text or CSV (also compressed), Parquet or Arrow files or
 folders of them, .npy, HDF5, zarr; - is standard input"""
-_PREDICTIONS = "FILE.csv and FILE.h5 have columns; any other name: lines as on standard output"
+_PREDICTIONS = "FILE.csv has columns; any other name: lines as on standard output"
 
 COMMANDS = {
     "convert": Command(
-        "convert.run",
+        "data.convert",
         """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled.
 
   ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
@@ -57,7 +57,7 @@ COMMANDS = {
         {"files": file_option(_INPUTS, "FILE", name="", nargs="+")},
     ),
     "split": Command(
-        "split.run",
+        "data.split",
         """Split a data file into a training and a test file.
 
 Test rows are a random part with the same share of each class, or those that

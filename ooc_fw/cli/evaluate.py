@@ -13,8 +13,8 @@ import numpy.typing as npt
 from sklearn import metrics
 
 from ooc_fw.cli import common
+from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
-from ooc_fw.cli.predict import apply_model, open_model
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.model.machines import as_class_values
@@ -33,18 +33,18 @@ def run(args: argparse.Namespace) -> int:
     if args.figure is not None:
         check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)
+    is_regression = model.task == "regression"
     of_two = args.positive is not None or args.threshold is not None
-    if of_two and (model.task == "regression" or len(model.classes) != 2):
+    if of_two and (is_regression or len(model.classes) != 2):
         raise InputError(
             f"--positive and --threshold are for two classes or novelty, which {args.model} has "
             f"not; leave them out"
         )
-    judge = _judge_numbers if model.task == "regression" else _judge_classes
-    result, seen = judge(args, model)
+    result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     result["seconds"] = time.perf_counter() - args.started
     common.print_result(args, result, _lines(result))
     if args.figure is not None:
-        save(draw_measures(result, seen) if "classes" in result else draw_fit(*seen), args.figure)
+        save(draw_fit(*seen) if is_regression else draw_measures(result, seen), args.figure)
     return DONE
 
 
@@ -178,10 +178,10 @@ def _lines(result: dict[str, Any]) -> list[str]:
     for name, measures in [*result["classes"].items(), ("macro mean", result["macro"])]:
         *ratios, count = measures.values()
         rows.append([name, *("-" if x != x else f"{x:.4f}" for x in ratios), f"{count:.0f}"])
-    lines += ["", *common.table(rows), ""]
+    lines += ["", *common.table(rows)]
     names = [*result["classes"]]
-    if len(names) > 20:  # columns, too many for a screen
-        return [*lines, f"--json has the confusion matrix of {len(names)} x {len(names)}"]
+    if len(names) > 20:  # a screen has no room for them
+        return lines
     rows = [[name, *row] for name, row in zip(names, result["confusion"], strict=True)]
-    lines.append("confusion (given below, predicted to the right)")
+    lines += ["", "confusion (given below, predicted to the right)"]
     return lines + common.table([["", *names], *rows])

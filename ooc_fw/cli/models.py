@@ -1,35 +1,40 @@
-"""``ooc-fw certify``, ``importance`` and ``export``: what a model is worth, and its graph."""
+"""``ooc-fw certify``, ``importance``, ``export``, ``info MODEL``: what a model is and is worth."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from ooc_fw.cli import common
+from ooc_fw.cli.applying import open_model
 from ooc_fw.cli.commands import DONE, NO
-from ooc_fw.cli.predict import open_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import OPSET, to_onnx
+from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_importance, save
 from ooc_fw.report.progress import Waiting
+from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import format_label
 from ooc_fw.system.files import Output, check_outputs, write_atomic
 
 
 def certify(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
-    exact = model.kind == "exact"
     with (
         common.open_data(args) as source,
         Waiting("certify", source.n_rows, quiet=args.quiet) as tell,
     ):
         found = model.certify(source, threads=args.threads, dask=args.dask, on_rows=tell)
-    gap = found.certified_gap
-    result = {"certified_gap": gap, "gap_scope": found.gap_scope, **found.worst}
+    result = {"certified_gap": found.certified_gap, "gap_scope": found.gap_scope, **found.worst}
     if model.n_weighted is not None:
         result["n_weighted"] = model.n_weighted
-    if not exact:
+    tol = args.tol
+    if model.kind != "exact":
         result["n_support"] = len(model.support_vectors)
+        # The gap is a share of the objective: that which the tolerance allows bounds it.
+        tol = relative_target(tol)
     lines = common.aligned(common.with_scope(result))
     if len(found.classifiers) > 1:
         result["classifiers"] = [
@@ -37,9 +42,7 @@ def certify(args: argparse.Namespace) -> int:
             for classifier, fields in zip(model.classifiers, found.classifiers, strict=True)
         ]
         lines += common.gap_lines(result["classifiers"])
-    # The gap of landmarks is a share of the objective: that which the tolerance allows bounds it.
-    tol = args.tol if exact else relative_target(args.tol)
-    result |= {"tol": tol, "reached": found.worst["certified_gap"] <= tol}
+    result |= {"tol": tol, "reached": found.certified_gap <= tol}
     common.print_result(args, result, lines)
     return DONE if result["reached"] else NO
 
@@ -74,8 +77,6 @@ def export(args: argparse.Namespace) -> int:
     result = {
         "output": args.output,
         "opset": OPSET,
-        "n_features": model.n_features,
-        "n_support": len(model.support_vectors),
         "probabilities": model.calibrated,
         "bytes": len(content),
     }
@@ -87,3 +88,39 @@ def _is_own(path: Path) -> bool:
     """Whether a file looks like one of ``ooc-fw export``, by the name of its maker."""
     with path.open("rb") as file:
         return b"ooc-fw" in file.read(64)
+
+
+def describe_model(model: Model, name: str) -> dict[str, Any]:
+    """Content of the model in the file `name`; gaps are those of the worst classifier."""
+    scope = None if model.certified_gap is None else "all"
+    if model.status in (Status.STREAMED, Status.UNSETTLED):
+        scope = "chunk"  # the rows that are kept, and those that came last
+    elif model.kind != "exact":
+        scope = "span"
+    kernel = model.kernel.to_dict()
+    if model.kernel.name != "poly":
+        kernel |= {"degree": None, "coef0": None}
+    classes = () if model.task == "regression" else model.classes
+    same = ("C", "n_features", "certified_gap", "n_weighted", "status", "task")
+    advice = f"resume the run with the command that began it and --resume {name}"
+    result: dict[str, Any] = {
+        "kind": "model",
+        "kernel": kernel.pop("name"),
+        **kernel,
+        **{each: getattr(model, each) for each in same},
+        "model_kind": model.kind,
+        "n_support": len(model.support_vectors),
+        "sampled_gap": model.sampled_gap if model.certified_gap is None else None,
+        "gap_scope": scope,
+        "classes": [format_label(value) for value in classes],
+        "scaling": model.scaling and model.scaling.kind,
+        "log1p": model.scaling and model.scaling.log1p,
+        "advice": [advice] if model.status == Status.RUNNING else [],
+        "next": [f"ooc-fw evaluate {name} DATA"],
+    }
+    if len(model.classifiers) > 1:
+        names = ("negative", "positive", "certified_gap")
+        result["classifiers"] = [
+            {each: getattr(one, each) for each in names} for one in model.classifiers
+        ]
+    return result

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common, runs
+from ooc_fw.cli.applying import check_labelled, parsed_rows
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.cli.predict import check_labelled, parsed_rows
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import codes_of, label_values

@@ -13,8 +13,6 @@ from ooc_fw.system.errors import DamageError
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20  # sentences about damage
-
 
 def run(args: argparse.Namespace) -> int:
     """Check that a data file is undamaged."""
@@ -25,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
         damage = [str(error)]
     result = {"file": args.data, "intact": not damage, "damage": damage}
     common.print_result(args, result, [f"{args.data}{' is damaged' if damage else ': intact'}"])
-    for sentence in damage[:SHOWN]:
+    for sentence in damage[:20]:
         logger.error("%s", sentence)
-    if len(damage) > SHOWN:
-        logger.error("%d more damaged places", len(damage) - SHOWN)
+    if len(damage) > 20:
+        logger.error("%d more damaged places", len(damage) - 20)
     return NO if damage else DONE

@@ -94,6 +94,11 @@ tune d.h5 --C=2^0..2^3:0 => --C
 
 predict m.h5 d.h5 --json => --json needs -o FILE
 predict m.h5 d.h5 -o m.h5 => would replace the input
+predict m.h5 d.h5 -o p.h5 => p.h5: predictions are text; give -o FILE.csv
+predict m.h5 d.h5 d.h5 => unrecognized arguments: d.h5; see ooc-fw predict --help
+train d.h5 d.h5 => unrecognized arguments: d.h5; see ooc-fw train --help
+certify m.h5 d.h5 --exact-kernel => arguments: --exact-kernel
+convert d.txt x.h5 -o y.h5 => unrecognized arguments: -o
 predict m.h5 d.h5 --probability -o t.csv => ooc-fw train --probability
 predict m.h5 d.h5 --threshold=nan => --threshold
 predict m.h5 other.h5 => other.h5 is scaled (maxabs) in another way than the model's

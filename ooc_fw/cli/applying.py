@@ -1,0 +1,133 @@
+"""A model applied to DATA, which are a data file, text, or a table like that of training."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from ooc_fw.cli import common
+from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.labels import feature_places
+from ooc_fw.data.opening import conversion
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.sources import RowSource
+from ooc_fw.model.prediction import Table, Wanted, decide, like_training, rows_of_table
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import ConvertOptions
+from ooc_fw.report.progress import Waiting
+from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+class AppliedRows(NamedTuple):
+    """Decision values of a block of rows."""
+
+    values: Float64Array  # (n,) or (n, n_classifiers)
+    labels: Any = None  # (n,), if they were asked for
+    row_ids: Int64Array | None = None  # (n,), from 0; None if the rows are in the user's order
+    n_rows: int = 0  # of the whole input, if the rows are numbered
+
+
+def open_model(args: argparse.Namespace) -> Model:
+    """The model that is asked for; a word about one whose run was not over."""
+    model = load_model(args.model)
+    if model.run is not None:
+        sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
+        logger.warning(sentence, args.model, args.model)
+    return model
+
+
+def check_labelled(source: RowSource) -> None:
+    """Raise InputError for a source without labels."""
+    if not source.has_labels:
+        raise InputError(f"{source.name} has no labels; name them with --label or --labels")
+
+
+def apply_model(
+    model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
+) -> Iterator[AppliedRows]:
+    """Decision values of DATA block by block, as exact as is `wanted`, in the order of the file."""
+    how: dict[str, Any] = {"threads": args.threads, "name": args.data}
+    parsed = parsed_rows(model, args, with_labels=with_labels)
+    labels: AnyArray | None = None  # of the parsed rows whose decision values come next
+
+    def rows_like_training() -> Iterator[Rows]:
+        nonlocal labels
+        for labels_of_block, block in parsed or ():
+            start = 0
+            for rows in like_training(model, [block]):
+                labels = labels_of_block[start : start + len(rows)]
+                yield rows
+                start += len(rows)
+
+    with ExitStack() as stack:
+        if parsed is not None:
+            for values in decide(model, rows_like_training(), wanted, **how):
+                yield AppliedRows(values, labels)
+            return
+        source = stack.enter_context(common.open_data(args, labels=with_labels))
+        if with_labels:
+            check_labelled(source)
+        how["dask"] = stack.enter_context(common.open_workers(args))
+        n_rows = source.n_rows
+        progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))
+        start = 0
+        for values in decide(model, source, wanted, **how):
+            stop = start + len(values)
+            ids = None if source.ids is None else source.row_ids(start, stop)
+            yield AppliedRows(
+                values, source.labels(start, stop) if with_labels else None, ids, n_rows
+            )
+            progress(stop)
+            start = stop
+
+
+def parsed_rows(
+    model: Model, args: argparse.Namespace, *, with_labels: bool
+) -> Iterator[tuple[AnyArray, Rows]] | None:
+    """Labels and raw rows of DATA block by block, if it is text or a table; else None.
+
+    What was left out is said in the end.
+    """
+    kind = detect_format(args.data, is_table=model.table is not None)
+    is_table = kind in TABLES
+    if not is_table and kind != "libsvm":
+        return None
+    if args.dask is not None:
+        raise InputError(
+            f"{args.data} is {'a table' if is_table else 'text'}, which is read by one process; "
+            f"convert it (ooc-fw convert), or leave out --dask"
+        )
+    if is_table and model.table is None:
+        raise InputError(
+            f"{args.data} is a table, and the model does not know how columns became features; "
+            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+        )
+    return _parsed(model, args, kind if is_table else "", with_labels=with_labels)
+
+
+def _parsed(
+    model: Model, args: argparse.Namespace, table: str, *, with_labels: bool
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels and raw rows of a table with the format `table`, or of text."""
+    notes: list[str] = []
+    if table:
+        like = vars(args).get("model") or args.resume
+        options = common.record_from(ConvertOptions, args, like=like)
+        file = Table(args.data, table, args.data)
+        yield from rows_of_table(model, file, notes, options, with_labels=with_labels)
+    else:
+        feature_places(None, model.columns, args.data)  # text names no features
+        width = 0
+        exact = model.scaling is not None and not model.scaling.is_identity
+        for labels, rows, _ in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+            width = rows.n_features
+            yield labels, rows
+        if width > model.n_features:
+            notes = [f"dropped: {width - model.n_features} features beyond {model.n_features}"]
+    common.print_lines([] if args.quiet else notes)

@@ -1,0 +1,105 @@
+"""Columns that ``ooc-fw info`` met in the beginning of a table, and options to convert them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ooc_fw.cli import common
+from ooc_fw.convert import tables
+from ooc_fw.convert.convert import open_table
+from ooc_fw.convert.readers import Words
+from ooc_fw.options import ConvertOptions
+from ooc_fw.system.errors import InputError
+
+Advice: TypeAlias = tuple[str, ...]
+"""A sentence, which may be empty, and options of the next command that follow from it."""
+
+
+def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any], list[Advice]]:
+    """Content of the beginning of a table, and how to convert it."""
+    options = common.record_from(ConvertOptions, args, label=None)
+    with open_table(args.data, kind, options) as table:
+        if args.label:
+            tables.check_columns(table, [args.label], "--label")
+        readable = (tables.NUMBERS, tables.WORDS, tables.TEXT)
+        usable = [name for name, kind in table.kinds.items() if kind in readable]
+        table.choose(dict.fromkeys(usable, "words"))
+        block = next(iter(table.blocks()), None)
+        if block is None:
+            raise InputError(f"{table.name} holds no rows; give a table with rows in it")
+        cells = table.cells(block)
+    columns: dict[str, dict[str, Any]] = {
+        name: {"holds": kind} for name, kind in table.kinds.items()
+    }
+    columns |= {name: _facts(words) for name, words in zip(usable, cells.words, strict=True)}
+    result = {
+        "kind": "table",
+        "format": kind,
+        "n_columns": len(columns),
+        "columns": columns,
+    }
+    return result, [*_on_table(columns, args.label)]
+
+
+def _facts(column: Words) -> dict[str, Any]:
+    """What a column holds, its missing cells and its different values."""
+    values = {word: tables.parse_number(word) for word in column.values}
+    known = [k for k, value in enumerate(values.values()) if value == value]  # not NaN
+    strange = [word for word, value in values.items() if value is None]
+    holds = "words" if strange else "numbers"
+    if strange and all(np.isfinite(tables.seconds_in(word)) for word in strange):
+        holds = "dates"
+    missing = int(np.count_nonzero(~np.isin(column.codes, known)))
+    return {"holds": holds, "missing": missing, "different": len(known)}
+
+
+def _on_table(columns: dict[str, dict[str, Any]], label: str | None) -> Iterator[Advice]:
+    """An option for each column that does not hold numbers."""
+    if label is None:
+        yield "no column is named as the labels: name one with --label", "--label", "COLUMN"
+    else:
+        yield from on_labels(columns[label].get("different", 0), columns[label].get("missing", 0))
+    names = [name for name in columns if name != label]
+    uses = {name: _option(columns[name]) for name in names}
+    for option in ("--one-hot", "--target-encode", "--dates", "--drop"):
+        chosen = [name for name in names if uses[name] == option]
+        if chosen:
+            cells = io.StringIO()  # with quotes around names that hold a comma
+            csv.writer(cells, lineterminator="").writerow(chosen)
+            said = f"--drop leaves out what is empty or of no use: {tables.listed(chosen)}"
+            yield said * (option == "--drop"), option, cells.getvalue()
+    plain = [columns[name] for name in names if uses[name] in ("", "--one-hot", "--dates")]
+    if any(facts.get("missing", 0) for facts in plain):
+        yield "", "--impute", "mean"
+    # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
+    n_words = sum(columns[name]["different"] for name in names if uses[name] == "--one-hot")
+    is_thin = n_words > 3 * len(plain) and "--dates" not in uses.values()
+    yield "", "--scale", "maxabs" if is_thin else "standard"
+
+
+def _option(facts: dict[str, Any]) -> str:
+    """The option for a column, "" for numbers."""
+    if facts["holds"] == "dates":
+        return "--dates"
+    if facts.get("different", 0) == 0:
+        return "--drop"
+    if facts["holds"] == "numbers":
+        return ""
+    return "--one-hot" if facts["different"] <= 30 else "--target-encode"
+
+
+def on_labels(n_classes: int, n_missing: int) -> Iterator[Advice]:
+    """What is wrong with labels, and the task that many of them hint at."""
+    if n_missing:
+        way = "training refuses them; --missing-labels drop leaves out their rows"
+        yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
+    if n_classes == 1:
+        yield ("all labels that were read are the same: training needs two classes or more",)
+    if n_classes > 100:
+        yield (f"there are {n_classes} different labels; amounts need --task regression",)

@@ -1,0 +1,108 @@
+"""``ooc-fw convert`` and ``split``: data files that are made and divided."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ooc_fw.cli import common
+from ooc_fw.cli.commands import DONE
+from ooc_fw.convert.convert import ConversionReport
+from ooc_fw.convert.convert import convert as convert_files
+from ooc_fw.convert.tables import TrainingFile
+from ooc_fw.convert.writer import read_test_rows
+from ooc_fw.convert.writer import split as split_source
+from ooc_fw.data.opening import draw_test_rows
+from ooc_fw.options import ConvertOptions
+from ooc_fw.report.progress import Waiting
+from ooc_fw.system.errors import InputError, format_label, format_labels
+from ooc_fw.system.files import Output, check_outputs
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Convert LIBSVM text, CSV, Parquet and arrays to HDF5, shuffled and scaled."""
+    *inputs, output = args.files
+    if not inputs:
+        raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
+    read = [*inputs, *common.inputs_of(args, args.like)]
+    check_outputs([Output("output", output, is_own=common.is_own)], read)
+    options = common.record_from(ConvertOptions, args)
+    is_like_model = options.like is not None and common.is_model(Path(options.like))
+    like = _like_model(os.fspath(options.like or "")) if is_like_model else None
+    with Waiting("convert", unit="B", quiet=args.quiet) as progress:
+        report = convert_files(inputs, output, options, like, progress=progress)
+    scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
+    common.print_result(args, _with_classes(vars(report)) | scaling, (), _lines(report))
+    return DONE
+
+
+def _like_model(name: str) -> TrainingFile:
+    """What a model knows of its training file."""
+    from ooc_fw.model.prediction import training_file  # takes 0.05 s, and few are like a model
+    from ooc_fw.model.record import load_model
+
+    model = load_model(name)
+    if model.scaling is None:
+        raise InputError(
+            f"{name} is a model that does not know how its training data were scaled; give the "
+            f"converted training file with --like"
+        )
+    return training_file(model, name)
+
+
+def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report with counts of classes by their names."""
+    others = {name: value for name, value in report.items() if name != "class_counts"}
+    counts = report["class_counts"].items()
+    return others | {"classes": {format_label(label): n for label, n in counts}}
+
+
+def _classes(counts: Mapping[Any, int]) -> str:
+    """Classes and their numbers of rows, those of the first ten."""
+    words = [f"{format_label(label)} ({n})" for label, n in counts.items()] or ["none"]
+    more = [f"and {len(words) - 10} more"] if len(words) > 10 else []
+    return ", ".join(words[:10] + more)
+
+
+def _lines(report: ConversionReport) -> list[str]:
+    storage = "sparse" if report.sparse else "dense"
+    order = "not shuffled" if report.seed is None else f"shuffled with seed {report.seed}"
+    lines = [
+        f"{report.output}: {report.n_rows} rows, {report.n_features} features, {storage}, {order}",
+        f"classes: {_classes(report.class_counts)}",
+    ]
+    if not report.scaling.is_identity:
+        lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
+    lines += [f"note: {note}" for note in report.notes]
+    if report.unseen_labels:
+        labels = format_labels(report.unseen_labels)
+        lines.append(f"labels the training file does not have: {labels}; their rows are kept")
+    if report.n_skipped:
+        lines.append(f"skipped: {report.n_skipped} lines, beginning with")
+        lines += [f"  {message}" for message in report.skipped]
+    return lines
+
+
+def split(args: argparse.Namespace) -> int:
+    """Split a data file into a training and a test file."""
+    paths = [args.train, args.test]
+    names = zip(("training file", "test file"), paths, strict=True)
+    outputs = [Output(what, path, is_own=common.is_own) for what, path in names]
+    check_outputs(outputs, common.inputs_of(args, args.rows))
+    with common.open_data(args) as source:
+        if args.rows is not None:
+            ranges = read_test_rows(args.rows, source)
+        else:
+            stratify = source.has_labels and not source.targets
+            ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        with Waiting("writing two files", quiet=args.quiet):
+            parts = split_source(source, ranges, paths, args.compression)
+    lines = [
+        f"{part['output']}: {part['n_rows']} rows; classes: {_classes(part['class_counts'])}"
+        for part in parts
+    ]
+    common.print_result(args, {"parts": [*map(_with_classes, parts)]}, (), lines)
+    return DONE
