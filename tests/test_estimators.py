@@ -236,33 +236,6 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
 # -- going on, copies, company -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_warm_start_takes_less_and_certifies_the_same(table, thirds, several):
-    y = thirds if several else table.y
-    warm = FrankWolfeSVC(C=5, warm_start=True, random_state=0).fit(table.X, y)
-    cold = warm.n_iter_
-    warm.fit(table.X, y)
-    assert warm.n_iter_ <= len(warm.pairs_)
-    assert warm.n_iter_ < cold
-    warm.set_params(C=8).fit(table.X, y)
-    fresh = FrankWolfeSVC(C=8, random_state=0).fit(table.X, y)
-    assert warm.certified_gap_ <= 1e-3
-    for one, other in zip(warm.pairs_, fresh.pairs_, strict=True):
-        assert one.solution.objective == pytest.approx(other.solution.objective, rel=2e-3)
-    np.testing.assert_array_equal(warm.support_vectors_, table.X[warm.support_])
-
-
-def test_other_rows_are_begun_anew(table):
-    warm = FrankWolfeSVC(C=5, warm_start=True, random_state=0)
-    for X, y in ((table.X[:90], table.y[:90]), (table.X[::-1], table.y[::-1]), (table.X, -table.y)):
-        warm.fit(*table)
-        fresh = FrankWolfeSVC(C=5, random_state=0).fit(X, y)
-        assert np.array_equal(warm.fit(X, y).dual_coef_, fresh.dual_coef_)
-    taught = teach(table).set_params(warm_start=True, random_state=0).fit(*table)
-    fresh = FrankWolfeSVC(C=5, gamma=0.1, random_state=0).fit(*table)
-    assert np.array_equal(taught.dual_coef_, fresh.dual_coef_)
-
-
 def pickled(estimator):
     return pickle.loads(pickle.dumps(estimator))
 
@@ -291,8 +264,6 @@ def test_copies_are_the_same(table, thirds, several, convert, copied):
             if field.name == "support_vectors":
                 values = [to_dense(rows) for rows in values]
             np.testing.assert_array_equal(*values)
-    again.set_params(warm_start=True).fit(X, y)
-    assert again.n_iter_ <= len(again.pairs_)
     assert not hasattr(copied(FrankWolfeSVC(C=3)), "model_")
 
 
@@ -451,11 +422,7 @@ def test_landmark_models(table, thirds, several):
     np.testing.assert_array_equal(pickled(fitted).decision_function(X), decisions)
     with pytest.raises(InputError, match="cannot continue"):
         fitted.partial_fit(X, y)
-    support, evaluations = fitted.support_, fitted.solution_.kernel_evaluations
-    every = weights + 1
-    fitted.set_params(warm_start=True, probability=False).fit(X, y, sample_weight=every)
-    np.testing.assert_array_equal(fitted.support_, support)
-    assert fitted.solution_.kernel_evaluations < evaluations
+    fitted.set_params(probability=False)
     assert fitted.set_params(landmarks=None).fit(X, y).model_.kind == "exact"
     assert fitted.set_params(landmarks="auto").fit(X, y).model_.kind == "exact"
     with pytest.raises(InputError, match="contradict each other"):

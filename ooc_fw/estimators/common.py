@@ -45,7 +45,7 @@ from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
 from ooc_fw.training.choice import check_options
-from ooc_fw.training.fit import FIELDS, Fit, WarmStart, describe, fit, make_problem, read_answers
+from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
 
 _WORDS = {
     "n_jobs": "threads; None is 1, -1 all CPUs",
@@ -58,8 +58,6 @@ _WORDS = {
     "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
     "class_weight": "factors of `C` for the rows of each class, by label, 1 for classes left out; "
     "balanced is n_rows / (n_classes * rows of the class), where rows count by their weight",
-    "warm_start": "begin with the weights of the previous `fit`, where their rows have the same "
-    "labels in the data now given; landmarks stay, and more are chosen if `landmarks` is larger",
     "probability": "have `predict_proba`: `fit` trains further classifiers without part of the "
     "rows, on which sigmoids are fitted, which takes up to twice as long; `partial_fit` fits none",
 }
@@ -176,9 +174,8 @@ class Trainer(BaseEstimator):
             with source.limited(Deadline(options.max_time, started).check):
                 problem = self._problem(source, weights, options, dask)
             warn_of_gamma(source, problem.kernel)
-            warm: Any = self._last_weights(problem) if places is None else None
             if resumed is not None:
-                warm = replace(resumed, rows=places)
+                resumed = replace(resumed, rows=places)
             if kept is not None and places is not None:
                 kept.rows = places, whole.n_rows
             facts = {"data": source.name, "kernel": problem.kernel.to_dict()}
@@ -186,7 +183,7 @@ class Trainer(BaseEstimator):
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
                 session = Session(progress.callbacks, dask, started, kept)
-                fitted = self._fit(problem, weights, options, session, warm)
+                fitted = self._fit(problem, weights, options, session, resumed)
                 progress.end(describe(fitted))
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
@@ -218,19 +215,15 @@ class Trainer(BaseEstimator):
         kernel = self._kernel(source, options, dask)
         return make_problem(self._task, source=source, kernel=kernel, **answers)
 
-    def _last_weights(self, problem: Any) -> WarmStart:
-        """What `fit` begins with."""
-        return None
-
     def _fit(
         self,
         problem: Any,
         weights: Float64Array | None,
         options: TrainOptions,
         session: Session,
-        warm: WarmStart | Resumed,
+        resumed: Resumed | None,
     ) -> Fit:
-        return fit(problem, options, session, warm)
+        return fit(problem, options, session, resumed)
 
     def _keep(
         self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None

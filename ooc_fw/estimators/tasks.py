@@ -22,16 +22,14 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.estimators.common import Trainer, documented, is_array
-from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.problem import class_factors
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.state import Warm
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.fit import Fit, WarmStart, fit
+from ooc_fw.training.fit import Fit, fit
 from ooc_fw.training.held_out import before_calibration, calibrated
 from ooc_fw.training.streams import Stream
 
@@ -88,7 +86,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     exact: bool = TrainOptions.exact
     keep: int = KEEP.default
     class_weight: Mapping[Any, float] | str | None = None
-    warm_start: bool = False
     probability: bool = False
 
     _task = "classification"
@@ -105,10 +102,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         weights: Float64Array | None,
         options: TrainOptions,
         session: Session,
-        warm: WarmStart | Resumed,
+        resumed: Resumed | None,
     ) -> Fit:
         within = before_calibration(problem, options) if self.probability else options
-        fitted = fit(problem, within, session, warm)
+        fitted = fit(problem, within, session, resumed)
         if self.probability:
             silent = Session(dask=session.dask, started=session.started)  # the log is of training
             try:
@@ -122,24 +119,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
         return fitted
-
-    def _last_weights(self, problem: Any) -> WarmStart:
-        """Weights of the previous `fit`; None where there are none for such rows."""
-        if not self.warm_start or not hasattr(self, "model_") or hasattr(self, "_stream"):
-            return None
-        there = self.model_.rows.max() < problem.source.n_rows
-        if not there or not np.array_equal(self.classes_, problem.classes):
-            return None
-        if self._landmarks is not None:
-            return LandmarkStart(self._landmarks.rows, self._landmarks.beta)
-        warm: list[Warm] = []
-        for pair in self.pairs_:
-            solution = pair.solution
-            codes = np.where(solution.labels > 0, pair.positive, pair.negative)
-            if (problem.codes[solution.rows] != codes).any():
-                return None
-            warm.append(Warm(solution.rows, solution.alpha))
-        return warm
 
     @property
     def intercept_(self) -> Float64Array:

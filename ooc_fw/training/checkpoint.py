@@ -115,7 +115,7 @@ class Resumed:
 
     def start(
         self, problem: Problem, options: TrainOptions
-    ) -> Sequence[Warm | Solution | None] | LandmarkStart:
+    ) -> Warm | Sequence[Solution | None] | LandmarkStart:
         """What the run begins with, given the options that were planned.
 
         InputError, naming the differences, unless the checkpoint is of this run.
@@ -138,7 +138,7 @@ class Resumed:
             whole = first.primal is not None
             return LandmarkStart(self._places(first.rows), beta, whole=whole, draws=draws)
         if len(self.model.classifiers) == 1:
-            return [Warm(self._places(first.rows), first.alpha, draws)]
+            return Warm(self._places(first.rows), first.alpha, draws)
         return [self._finished(one, options) for one in solutions_of(self.model)]
 
     def _places(self, rows: Int64Array) -> Int64Array:

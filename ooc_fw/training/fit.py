@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import Int64Array
@@ -28,7 +28,7 @@ from ooc_fw.problem import (
     classifiers_of,
 )
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.state import Solution, Status, Warm
+from ooc_fw.solver.state import Solution, Status
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import check_memory, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
@@ -42,9 +42,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "regression": ("epsilon",),
 }
 """The `TaskOptions` that each task has, which are fields of its problem."""
-
-WarmStart: TypeAlias = Sequence[Warm | Solution | None] | LandmarkStart | None
-"""What each exact classifier begins with, or is already, or a landmark model."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +122,14 @@ def fit(
     problem: Problem,
     options: TrainOptions,
     session: Session | None = None,
-    warm: WarmStart | Resumed = None,
+    resumed: Resumed | None = None,
     plan: Plan | None = None,
 ) -> Fit:
     """Train a model of a problem, whose type says the task.
 
     Limits of time and memory are those of all classifiers together, `max_iter` is that of each. The
-    certifying passes of several exact classifiers are not made by Dask. What `warm` has for the
-    other kind of model, or for more landmarks than there will be, is left out. The `plan` is that
-    of `plan_model`.
+    certifying passes of several exact classifiers are not made by Dask. The `plan` is that of
+    `plan_model`.
 
     InputError as there, for a checkpoint of another run, and for data that nothing can be learned
     from; OutOfTimeError when time is over before there is a model.
@@ -142,8 +138,7 @@ def fit(
     if plan is None:
         plan = plan_model(problem, options, session)
         logger.info("%s", plan.kind)
-    if isinstance(warm, Resumed):
-        warm = warm.start(problem, plan.options)
+    warm = None if resumed is None else resumed.start(problem, plan.options)
     if session.checkpoint is not None:
         to_model = partial(model_of, problem, plan.options.C)
         checkpoint = saving(session.checkpoint, problem, plan, to_model)
@@ -152,7 +147,8 @@ def fit(
     pairs: list[PairSolution] = []
     landmarks = None
     if plan.landmarks is None:
-        pairs = train_exact(problem, plan, session, warm if isinstance(warm, Sequence) else None)
+        exact = None if isinstance(warm, LandmarkStart) else warm
+        pairs = train_exact(problem, plan, session, exact)
     else:
         spanned = scaled(problem)[0] if isinstance(problem, RegressionProblem) else problem
         all_rows = problem.task == "regression" and plan.landmarks == problem.source.n_rows

@@ -29,7 +29,7 @@ from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_b
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.machines import PairSolution, class_pairs, places_among
+from ooc_fw.model.machines import PairSolution, class_pairs
 from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.loop import solve_problem
@@ -40,29 +40,30 @@ from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
-Starts = Sequence[Warm | Solution | None]
-"""What each classifier begins with, or is already."""
-
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
 _STEPS_PER_ROW = 200  # steps between two computations of the gradient of such a pair
 
 
 def train_exact(
-    problem: Any, plan: Plan, session: Session, warm: Starts | None = None
+    problem: Any,
+    plan: Plan,
+    session: Session,
+    warm: Warm | Sequence[Solution | None] | None = None,
 ) -> list[PairSolution]:
     """Train the exact classifiers of a problem; novelty and two classes have one.
 
+    `warm` is what one begins with, or of several the solutions of those that are finished.
     Solutions of more than two classes hold no support vectors, which the classifiers share. After
     an interrupt, or when time is over, the remaining classifiers are those of their first few rows,
     so that every pair has one. OutOfTimeError when time is over before that.
     """
     if problem.task == "novelty" or problem.n_classes == 2:
-        first = None if warm is None else warm[0]
-        start = first if isinstance(first, Warm) else None
+        start = warm if isinstance(warm, Warm) else None
         return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
+    finished = [] if warm is None or isinstance(warm, Warm) else warm
     limit = problem.source.limited(session.deadline(plan.options).check)
     with limit, partition_classes(problem, plan) as partition:
-        return _Training(partition, plan, session, warm).run()
+        return _Training(partition, plan, session, finished).run()
 
 
 class _Training:
@@ -73,7 +74,11 @@ class _Training:
     """
 
     def __init__(
-        self, partition: Partition, plan: Plan, session: Session, warm: Starts | None
+        self,
+        partition: Partition,
+        plan: Plan,
+        session: Session,
+        finished: Sequence[Solution | None],
     ) -> None:
         self.partition = partition
         self.plan = plan
@@ -81,8 +86,7 @@ class _Training:
         self.deadline = session.deadline(plan.given)
         self.interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
         self.pairs = class_pairs(partition.whole.n_classes)
-        self.starts = [None] * len(self.pairs) if warm is None else warm
-        self.solutions = {k: one for k, one in enumerate(self.starts) if isinstance(one, Solution)}
+        self.solutions = {k: one for k, one in enumerate(finished) if one is not None}
         counts = np.array([len(rows) for rows in partition.rows])
         self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
@@ -161,7 +165,9 @@ class _Training:
         m = len(rows)
         every = self.partition.whole.penalties
         penalties = np.full(m, self.plan.given.C) if every is None else every[rows]
-        alpha = self._first_weights(k, rows, n)
+        alpha = np.zeros(m)
+        for of_class in (alpha[:n], alpha[n:]):
+            of_class[:: -(-len(of_class) // 60)] = 1.0  # some 60 rows of each class
         values, error = _signed_values(engine, first, second)
         trained = self._optimise(values, penalties, alpha, error)
         if trained is None:
@@ -194,17 +200,6 @@ class _Training:
             seconds=time.perf_counter() - started,
             penalties=None if every is None else penalties[support],
         )
-
-    def _first_weights(self, k: int, rows: Int64Array, n_first: int) -> Float64Array:
-        """Weights to begin with: those given, or the same for some 60 rows of each class."""
-        alpha = np.zeros(len(rows))
-        warm = self.starts[k]
-        if isinstance(warm, Warm):
-            alpha[places_among(rows, warm.rows)] = warm.alpha
-        else:
-            for of_class in (alpha[:n_first], alpha[n_first:]):
-                of_class[:: -(-len(of_class) // 60)] = 1.0
-        return alpha
 
     def _optimise(
         self, values: Float64Array, penalties: Float64Array, alpha: Float64Array, error: float
@@ -252,10 +247,6 @@ class _Training:
         """
         over = over or self._why_over()
         problem, rows = self.partition.pair(*self.pairs[k])
-        warm = self.starts[k]
-        start = None
-        if isinstance(warm, Warm):
-            start = Warm(places_among(rows, warm.rows), warm.alpha)
         if over is None:
             callbacks = [lambda state: self._tell(k, state)]
             plan = self._plan_of(k).with_options(max_time=self._seconds(k))
@@ -263,7 +254,7 @@ class _Training:
             callbacks = []
             plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
-        solution = solve_problem(problem, plan, session, start)
+        solution = solve_problem(problem, plan, session)
         return replace(
             solution,
             status=over or solution.status,
@@ -296,15 +287,11 @@ class _Training:
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
             objective=solution.objective,
-            sampled_gap=solution.sampled_gap,
             certified_gap=solution.certified_gap,
             n_active=len(solution.alpha),
             n_support=len(solution.alpha),
-            rows_read=solution.rows_read,
-            bytes_read=solution.bytes_read,
             kernel_evaluations=solution.kernel_evaluations,
             elapsed_s=solution.seconds,
-            steps=dict(solution.steps),
         )
         self._tell(k, state)
         checkpoint = self.session.checkpoint

@@ -8,10 +8,7 @@ novel Frank-Wolfe algorithm, section 1; the MEB paper):
 min over the simplex 1/2 alpha' Q alpha,   Q_ij = k(x_i, x_j) + [i = j] / C_i
 
 The score of a row is s(x) = sum_i alpha_i k(x_i, x), and rho = alpha' Q alpha the score of a row at
-the margin. If k(x, x) + 1 / C = Delta^2 for all rows, sum_i alpha_i phi(x_i) is the centre of the
-smallest ball around all rows in the feature space of Q, and Delta^2 - rho its squared radius.
-
-With beta = alpha / rho the same weights w = sum_i beta_i phi(x_i), of margin 1, are those of
+the margin. With beta = alpha / rho the weights w = sum_i beta_i phi(x_i), of margin 1, are those of
 
 min 1/2 |w|^2 + 1/2 sum_i C_i max(0, 1 - w.phi(x_i))^2,
 

@@ -12,7 +12,6 @@ from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.state import Warm
 from ooc_fw.training import pairs
 from ooc_fw.training.fit import fit
 from tests.support.reference import SmallProblem, to_csr
@@ -124,14 +123,3 @@ def test_callbacks_see_one_classifier_after_another_and_end_training(
     if most_rows != 45 and threads == 1:  # else some may be far ahead
         assert statuses[6:] == [Status.STOPPED] * 4
     assert all(len(pair.solution.alpha) > 0 for pair in found)
-
-
-def test_a_warm_start_begins_at_the_weights_given():
-    _, problem = make_classes(5)
-    options = TrainOptions(C=5.0, tol=1e-3)
-    first = fit(problem, options).pairs
-    warm = [Warm(pair.solution.rows, pair.solution.alpha) for pair in first]
-    again = fit(problem, options, warm=warm).pairs
-    for pair, before in zip(again, first, strict=True):
-        assert pair.solution.iterations == 0
-        assert pair.solution.objective == pytest.approx(before.solution.objective, rel=1e-12)
