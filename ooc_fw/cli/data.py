@@ -94,12 +94,12 @@ def split(args: argparse.Namespace) -> int:
     check_outputs(outputs, common.inputs_of(args, args.rows))
     with common.open_data(args) as source:
         if args.rows is not None:
-            ranges = read_test_rows(args.rows, source)
+            rows = read_test_rows(args.rows, source)
         else:
             stratify = source.has_labels and not source.targets
-            ranges = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+            rows = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
-            parts = split_source(source, ranges, paths, args.compression)
+            parts = split_source(source, rows, paths, args.compression)
     lines = [
         f"{part['output']}: {part['n_rows']} rows; classes: {_classes(part['class_counts'])}"
         for part in parts

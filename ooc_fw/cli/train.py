@@ -18,7 +18,7 @@ from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.options import NOVELTY_C, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.report.progress import Waiting
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             common.print_lines([] if args.quiet else [words])
             rows = np.flatnonzero(is_ordinary)
             some = (rows, whole.n_rows)
-            source = SubsetSource(whole, ranges_of(rows))
+            source = SubsetSource(whole, rows)
         with source.limited(Deadline(options.max_time, args.started).check):
             problem = _read_problem(args, source, options, workers)
         within = before_calibration(problem, options) if args.probability else options

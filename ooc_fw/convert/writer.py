@@ -25,7 +25,6 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64A
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import ColumnSums
-from ooc_fw.data.views import ranges_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -309,7 +308,7 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
 
 
 def read_test_rows(path: str, source: RowSource) -> Int64Array:
-    """Ranges of the rows that a text file lists, one a line, counted from 0."""
+    """Rows that a text file lists, one a line, counted from 0."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of a file without numbers
             numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
@@ -324,16 +323,16 @@ def read_test_rows(path: str, source: RowSource) -> Int64Array:
             f"{path} must list some of the row numbers 0 to {last} of {source.name}, each once, "
             f"and not all of them"
         )
-    return ranges_of(rows)
+    return rows
 
 
 def split(
     source: RowSource,
-    test_ranges: Int64Array,
+    test_rows: Int64Array,
     outputs: Sequence[str | os.PathLike[str]],
     compression: str = "none",
 ) -> list[dict[str, Any]]:
-    """Write the rows outside `test_ranges` to the first of two files, those inside to the second.
+    """Write the rows outside `test_rows` to the first of two files, those inside to the second.
 
     Rows keep their order, are numbered anew, and take along what is known of them. The files appear
     when both are written. Returns output, n_rows and class_counts of each.
@@ -362,7 +361,7 @@ def split(
     reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
-        for part, path, output in zip(hold_out(source, test_ranges), paths, outputs, strict=True):
+        for part, path, output in zip(hold_out(source, test_rows), paths, outputs, strict=True):
             # Features of the second part are not made of its own labels.
             known = None if reports else part.categories
             cells = None if known is None else known.cells

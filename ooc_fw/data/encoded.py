@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from ooc_fw.data.arrays import ReadArray
 from ooc_fw.data.rows import (
@@ -27,7 +28,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import SubsetSource, WholeSource, complement
+from ooc_fw.data.views import SubsetSource, WholeSource
 from ooc_fw.system.errors import InputError
 
 FOLDS = 5
@@ -56,7 +57,7 @@ class Categories:
         return replace(self, cells=view(self.cells), labels=view(self.labels))
 
 
-def hold_out(source: RowSource, ranges: Int64Array) -> tuple[SubsetSource, SubsetSource]:
+def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetSource]:
     """The rows to train on, and those in `ranges`, which no label of the first part may tell.
 
     Every validation cuts its rows by this function: `split`, `train_test_split`, each fold of
@@ -64,10 +65,10 @@ def hold_out(source: RowSource, ranges: Int64Array) -> tuple[SubsetSource, Subse
     A smaller training set is a `SubsetSource` of ``train.source`` at some of ``train.rows``. Both
     parts count rows as `source` does, and it stays open when they are closed.
     """
-    rest = complement(ranges, source.n_rows)
+    rest = np.delete(np.arange(source.n_rows), rows)
     if source.categories is not None:
         source = EncodedSource(source, rest)
-    return SubsetSource(source, rest), SubsetSource(source, ranges)
+    return SubsetSource(source, rest), SubsetSource(source, rows)
 
 
 def add_labels(sums: Float64Array, cells: Int32Array, labels: AnyArray, *, targets: bool) -> None:
@@ -109,7 +110,7 @@ def encode(sums: Float64Array, *, targets: bool) -> tuple[Float64Array, Float64A
 class EncodedSource(WholeSource):
     """All rows of a source, whose categories are encoded by the labels of some of them.
 
-    `training`, ranges of rows, are training rows; the others are later ones. The record of the
+    Those of the numbers `training` are training rows; the others are later ones. The record of the
     table says the same of rows that a model meets.
     """
 
@@ -118,12 +119,13 @@ class EncodedSource(WholeSource):
         assert categories is not None
         assert source.table is not None
         super().__init__(source)
-        self._training = training
+        self._is_training = np.zeros(source.n_rows, dtype=bool)
+        self._is_training[training] = True
         self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
         all_sums = _sums(
-            categories, training, [len(one["words"]) + 1 for one in encodings.values()]
+            categories, self._is_training, [len(one["words"]) + 1 for one in encodings.values()]
         )
         # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
         self._features: list[Float64Array] = []
@@ -140,8 +142,7 @@ class EncodedSource(WholeSource):
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read(start, stop, exact=True)
-        borders = np.searchsorted(self._training.reshape(-1), np.arange(start, stop), side="right")
-        is_training = borders % 2 == 1
+        is_training = self._is_training[start:stop]
         cells = np.asarray(self._cells[start:stop])
         folds = np.where(is_training[:, None], cells % FOLDS, FOLDS)
         columns = zip(self._features, cells.T // FOLDS, folds.T, strict=True)
@@ -157,18 +158,17 @@ class EncodedSource(WholeSource):
 
 
 def _sums(
-    categories: Categories, training: Int64Array, n_codes: Sequence[int]
+    categories: Categories, is_training: npt.NDArray[np.bool_], n_codes: Sequence[int]
 ) -> list[Float64Array]:
     """Sums of labels of training rows: of every column, shape (its n_codes, FOLDS, n)."""
     classes = categories.classes
     width = 2 if classes is None else len(classes)
     sums = [np.zeros((FOLDS * number, width)) for number in n_codes]
-    for first, end in training.tolist():
-        for start in range(first, end, _PART_ROWS):
-            part = slice(start, min(end, start + _PART_ROWS))
-            labels = np.asarray(categories.labels[part])
-            places = labels if classes is None else np.searchsorted(classes, labels)
-            columns = np.asarray(categories.cells[part]).T
-            for total, cells in zip(sums, columns, strict=True):
-                add_labels(total, cells, places, targets=classes is None)
+    for start in range(0, len(is_training), _PART_ROWS):
+        part = slice(start, start + _PART_ROWS)
+        labels = np.asarray(categories.labels[part])[is_training[part]]
+        places = labels if classes is None else np.searchsorted(classes, labels)
+        columns = np.asarray(categories.cells[part])[is_training[part]].T
+        for total, cells in zip(sums, columns, strict=True):
+            add_labels(total, cells, places, targets=classes is None)
     return [total.reshape(-1, FOLDS, width) for total in sums]

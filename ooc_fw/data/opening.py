@@ -19,7 +19,7 @@ from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import SubsetSource, draw_parts, ranges_of
+from ooc_fw.data.views import SubsetSource, draw_parts
 from ooc_fw.system.errors import DamageError, InputError, check_number
 
 
@@ -73,7 +73,7 @@ def open_source(
     missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
     if not missing.any():
         return source
-    labelled = SubsetSource(source, ranges_of(np.flatnonzero(~missing)))
+    labelled = SubsetSource(source, np.flatnonzero(~missing))
     labelled.stamps = source.stamps
     labelled.callback(source.close)
     return labelled
@@ -93,18 +93,17 @@ def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) ->
 def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
     """Rows in a file or store."""
     kind = "zarr" if formats.is_store(path) else _kind_of(path)
-    with ExitStack() as resources:
-        if kind == "npy":
-            array = open_npy(path)
-            resources.callback(array.close)
-            source = open_rows(array, given)
-        else:
-            root = containers.open_store(path) if kind == "zarr" else containers.open_file(path)
-            if kind == "hdf5":
-                resources.callback(containers.close_file, root)
-            source = _open(root, given, x_name, label)
-            source.name = path
-        source.callback(resources.pop_all().close)
+    if kind == "npy":
+        source = open_rows(open_npy(path), given)
+    elif kind == "zarr":
+        source = _open(containers.open_store(path), given, x_name, label)
+    else:
+        with ExitStack() as resources:
+            root = containers.open_file(path)
+            resources.callback(containers.close_file, root)
+            source = open_container(root, given, x_name, label)
+            source.callback(resources.pop_all().close)
+    source.name = path
     seen = tuple(stamp.seen for stamp in source.stamps[:1])
     source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
     return source
@@ -224,7 +223,7 @@ def train_test_split(
 def draw_test_rows(
     source: RowSource, test_share: float, seed: int, *, stratify: bool
 ) -> Int64Array:
-    """Ranges of the test part of `train_test_split`."""
+    """Rows of the test part of `train_test_split`."""
     check_number("test_share", test_share)
     n_test = round(test_share * source.n_rows) if 0 < test_share < 1 else 0
     if not 0 < n_test < source.n_rows:
@@ -234,5 +233,5 @@ def draw_test_rows(
         )
     codes = encode_labels(source)[1] if stratify else None
     rng = np.random.default_rng(seed)
-    (ranges,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
-    return ranges
+    (rows,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
+    return rows

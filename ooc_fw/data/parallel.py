@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -62,21 +62,20 @@ class Workers:
                 # workers that hold its result die. The source is opened where blocks are worked on:
                 # an error on the way between workers would be tried again for ever.
                 shared = submit(partial(tuple, (pickle.dumps(source), *common)))
-            waiting: deque[tuple[Block, Any]] = deque()
-            for block in blocks:
-                waiting.append((block, submit(_work, work, shared, block)))
-                if len(waiting) >= 4 * n_workers:
-                    yield _first(waiting)
-                    source.check_time()
-            while waiting:
-                yield _first(waiting)
+            futures = (submit(_work, work, shared, block) for block in blocks)
+            for block, future in zip(blocks, _begun(futures, 4 * n_workers), strict=True):
+                yield block, future.result()
                 source.check_time()
 
 
-def _first(waiting: deque[tuple[Block, Any]]) -> tuple[Block, Any]:
-    """The block that waits longest, and what was found there."""
-    block, future = waiting.popleft()
-    return block, future.result()
+def _begun(futures: Iterable[Any], number: int) -> Iterator[Any]:
+    """Futures in order, `number` of them made before the first one is needed."""
+    pending: deque[Any] = deque()
+    for future in futures:
+        pending.append(future)
+        if len(pending) >= number:
+            yield pending.popleft()
+    yield from pending
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:

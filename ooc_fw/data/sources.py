@@ -107,7 +107,7 @@ class RowSource(ExitStack):
     table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
     categories: Categories | None = None  # that became features by the labels of rows
     targets: bool | None = None  # whether labels are targets; None: nothing says so
-    kept_bytes: int = 0  # most bytes of rows that stay in memory between two reads
+    kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None
@@ -170,7 +170,7 @@ class RowSource(ExitStack):
     def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
         """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
         first, stop = span_of(indices)
-        if stop - first == len(indices):
+        if stop - first == len(indices) and not self.in_memory:  # rows in RAM are copied
             return self.read(first, stop, exact=exact)
         self._check_range(first, stop)
         rows = self._take(indices, exact)
@@ -210,9 +210,9 @@ class RowSource(ExitStack):
         """Bytes that reading takes at most, in addition to the rows and labels asked for."""
         own_bytes = self.span_rows * self.decoded_bytes // self.n_rows
         if not self._parents:  # the span in 64 bits as stored, and as compressed; row pointers
-            own_bytes = 4 * own_bytes + self.kept_bytes + 8 * self.n_rows * self.sparse
+            own_bytes = 4 * own_bytes + 8 * self.n_rows * self.sparse
         own_bytes *= not self.in_memory
-        own_bytes += getattr(self._labels, "kept_bytes", 0)
+        own_bytes += self.kept_bytes + getattr(self._labels, "kept_bytes", 0)
         return own_bytes + sum(part.read_bytes for part in self._parents)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,75 +27,55 @@ from ooc_fw.system.errors import InputError
 class SubsetSource(RowSource):
     """Some of the rows of another source, which stays open when this one is closed.
 
-    `ranges`, int64 of shape (k, 2), holds the first row, and the row after the last, of each run of
-    consecutive rows: increasing, not empty and without overlap. InputError if there are none.
+    `rows` holds their numbers, in increasing order. InputError is raised if there are none.
     """
 
-    def __init__(self, source: RowSource, ranges: Int64Array) -> None:
-        lengths = ranges[:, 1] - ranges[:, 0]
-        n_rows = int(lengths.sum())
-        if n_rows == 0:
+    def __init__(self, source: RowSource, rows: Int64Array) -> None:
+        if len(rows) == 0:
             raise InputError(f"a part of {source.name} has no rows; take more of them")
         super().__init__(
             source.name,
-            (n_rows, source.n_features),
+            (len(rows), source.n_features),
             chunk_rows=source.chunk_rows,
-            decoded_bytes=-(-source.decoded_bytes * n_rows // source.n_rows),
+            decoded_bytes=-(-source.decoded_bytes * len(rows) // source.n_rows),
             parents=(source,),
         )
         self.source = source
+        self.rows = rows
+        self.kept_bytes = rows.nbytes
         self.in_memory = source.in_memory
-        self.ranges = ranges
-        # Rows of the whole source at increasing positions in this one.
-        self.rows_at = partial(_rows_in, ranges, np.cumsum(lengths) - lengths)
         if source.has_labels:
-            self._labels = _chosen(source.labels, self.rows_at, (n_rows,), object)
-        self.ids = _chosen(source.row_ids, self.rows_at, (n_rows,), np.int64)
+            self._labels = _chosen(source.labels, rows)
+        self.ids = _chosen(source.row_ids, rows)
         if source.categories is not None:
-            self.categories = source.categories.viewed(self._chosen_of)
-        self.recipe = SubsetSource, (source, ranges)
-
-    def _chosen_of(self, array: ReadArray) -> ReadArray:
-        """These rows of an array that has all of them."""
-        shape = (self.n_rows, *array.shape[1:])
-        return _chosen(lambda start, stop: array[start:stop], self.rows_at, shape, array.dtype)
-
-    @property
-    def rows(self) -> Int64Array:
-        """Rows of the whole source that are in this one."""
-        return self.rows_at(np.arange(self.n_rows))
+            self.categories = source.categories.viewed(
+                lambda array: _chosen(lambda start, stop: array[start:stop], rows, array)
+            )
+        self.recipe = SubsetSource, (source, rows)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        return self._take(np.arange(start, stop), exact=True)
+        return self.source.take(self.rows[start:stop], exact=True)
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        return self.source.take(self.rows_at(indices), exact=exact)
-
-
-def _rows_in(ranges: Int64Array, firsts: Int64Array, positions: Int64Array) -> Int64Array:
-    """Rows at positions among those in `ranges`, whose first ones are at the positions `firsts`."""
-    at = np.searchsorted(firsts, positions, side="right") - 1
-    return np.asarray(ranges[at, 0] + positions - firsts[at])
+        return self.source.take(self.rows[indices], exact=exact)
 
 
 def _chosen(
-    read_all: Callable[[int, int], AnyArray],
-    rows_at: Callable[[Int64Array], Int64Array],
-    shape: tuple[int, ...],
-    dtype: npt.DTypeLike,
+    read_all: Callable[[int, int], AnyArray], rows: Int64Array, like: ReadArray | None = None
 ) -> ReadArray:
-    """An array of some of the numbers that `read_all` reads, one for each row."""
+    """An array of what `read_all` reads for these rows; its type and width are those of `like`."""
 
     def read(start: int, stop: int) -> AnyArray:
-        rows = rows_at(np.arange(start, stop))
+        wanted = rows[start:stop]
         parts = []
-        # Numbers in a short gap are read, too: a second read would take longer.
-        for part in split_spans(rows, 1 << 16, span_of(rows)[1] or 1):
+        # Values in a short gap are read, too: a second read would take longer.
+        for part in split_spans(wanted, 1 << 16, span_of(wanted)[1] or 1):
             first, end = span_of(part)
             parts.append(np.asarray(read_all(first, end))[part - first])
         return np.concatenate(parts)
 
-    return ReadArray(shape, dtype, read)
+    width = () if like is None else like.shape[1:]
+    return ReadArray((len(rows), *width), object if like is None else like.dtype, read)
 
 
 class PairSource(RowSource):
@@ -237,7 +216,7 @@ def draw_parts(
     rng: np.random.Generator,
     codes: Int64Array | None = None,
 ) -> list[Int64Array]:
-    """Ranges of disjoint random parts, of these sizes, of the rows of a source.
+    """Increasing rows of disjoint random parts, of these sizes, of the rows of a source.
 
     Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
     of all rows, from a random row on. With `codes`, the class of each row, every part has the same
@@ -253,20 +232,4 @@ def draw_parts(
             shares[codes[order] == code] = (np.arange(count) + 0.5) / count
         order = order[np.argsort(shares, kind="stable")]
     ends = np.cumsum(sizes)
-    return [
-        ranges_of(np.sort(order[end - size : end])) for end, size in zip(ends, sizes, strict=True)
-    ]
-
-
-def ranges_of(rows: Int64Array) -> Int64Array:
-    """Runs of consecutive numbers in increasing row numbers, shape (k, 2)."""
-    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    starts = rows[np.r_[0, breaks]]
-    stops = rows[np.r_[breaks, len(rows)] - 1] + 1
-    return np.stack([starts, stops], axis=1)
-
-
-def complement(ranges: Int64Array, n_rows: int) -> Int64Array:
-    """Ranges of the rows that are in none of `ranges`."""
-    between = np.r_[0, ranges.reshape(-1), n_rows].reshape(-1, 2)
-    return np.asarray(between[between[:, 0] < between[:, 1]])
+    return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

@@ -29,7 +29,7 @@ from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
@@ -135,7 +135,7 @@ class Trainer(BaseEstimator):
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes, such as a path or a list of paths
+        X : anything `ooc_fw.open_dataset` takes, such as a path of a file
             Rows; `FrankWolfeOneClass` takes all of them for ordinary.
         y : array-like of shape (n_rows,), path or None
             Labels of two classes or more, for `FrankWolfeSVR` targets; None takes those stored in
@@ -365,7 +365,7 @@ def _of_weight(
     if weights.all():
         return source, weights, None
     places = np.flatnonzero(weights)
-    return SubsetSource(source, ranges_of(places)), weights[places], places
+    return SubsetSource(source, places), weights[places], places
 
 
 def is_out_of_core(X: Any) -> bool:

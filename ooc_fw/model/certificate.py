@@ -14,7 +14,7 @@ from ooc_fw.data.labels import codes_of, encode_labels, like_classes, read_targe
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
@@ -88,7 +88,7 @@ def certify_model(
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)
         penalties = None if penalties is None else penalties[rows]
-        source = SubsetSource(source, ranges_of(rows))
+        source = SubsetSource(source, rows)
     problem = _problem_of(model, source, penalties)
     _check_training_rows(model, source, problem.row_classes)
     with model.engine(threads, sparse=source.sparse) as engine:

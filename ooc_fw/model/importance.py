@@ -17,7 +17,7 @@ from ooc_fw.data.parallel import Workers, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.data.sources import RowSource, iter_blocks, stretches
 from ooc_fw.data.statistics import ColumnRanges
-from ooc_fw.data.views import ColumnSource, SubsetSource, ranges_of
+from ooc_fw.data.views import ColumnSource, SubsetSource
 from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.system.errors import format_label
@@ -79,7 +79,7 @@ def importance_of(
     if rows is not None and rows < source.n_rows:
         # A hundred stretches of consecutive rows.
         places = stretches(source.n_rows, min(rows, 100), -(-rows // 100))[:rows]
-        source = SubsetSource(source, ranges_of(places))
+        source = SubsetSource(source, places)
     held = np.arange(model.n_features)
     vectors = model.support_vectors
     if model.n_features > _WIDE and source.sparse and isinstance(vectors, CSRRows):

@@ -46,7 +46,7 @@ def before_calibration(problem: ClassificationProblem, options: TrainOptions) ->
 
 
 def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator) -> Int64Array:
-    """Ranges of rows to hold out: the same share of every class, of which each has two rows.
+    """Rows to hold out: the same share of every class, of which each has two rows.
 
     Another share for some would give the sigmoid another prior. It is a half of few rows (with 0.2
     and 0.3 log losses are the same or worse), and of many what is enough for two parameters:

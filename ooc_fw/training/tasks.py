@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.sources import RowSource, stretches
-from ooc_fw.data.views import SubsetSource, ranges_of
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import EXACT_ROWS, NoveltyProblem, RegressionProblem
@@ -67,7 +67,7 @@ def settled(
     share = problem.contamination
     if share is None:
         if options.certify:  # and not one of many that are compared
-            sample = SubsetSource(source, ranges_of(stretches(source.n_rows, 50, 100)))
+            sample = SubsetSource(source, stretches(source.n_rows, 50, 100))
             values = model.decision_function(sample, threads=options.threads, labels_only=True)
             novel = 100 * float((values < 0).mean())
             if novel > 10:

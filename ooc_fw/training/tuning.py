@@ -26,7 +26,7 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import SubsetSource, cached, draw_parts, ranges_of
+from ooc_fw.data.views import SubsetSource, cached, draw_parts
 from ooc_fw.kernels.functions import KERNELS, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
 from ooc_fw.options import TASKS, SearchOptions, TrainOptions
@@ -248,7 +248,7 @@ class _Search:
             self.say(f"{words}, for validation alone")
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
-            source = SubsetSource(source, ranges_of(self.learned))
+            source = SubsetSource(source, self.learned)
         answers, threads = read_answers(task, source, self.given)
         self.truth = answers.get("codes", answers.get("targets", self.truth))
         if self.metric == "auc" and self.truth.max() > 1:
@@ -443,11 +443,11 @@ class _Search:
         codes = None if self.wanted.task == "regression" else self.truth[rows]
         rng = np.random.default_rng(self.given.seed)
         parts = draw_parts(len(rows), sizes, self.source.shuffled is True, rng, codes)
-        return [rows[np.concatenate([np.arange(*pair) for pair in part])] for part in parts]
+        return [rows[part] for part in parts]
 
     def _part(self, held: Int64Array, n_rows: int) -> _Part:
         """A sample of the rows that are not held out, so many at most, and those that are."""
-        rest, judged = hold_out(self.source, ranges_of(held))
+        rest, judged = hold_out(self.source, held)
         rows = np.intersect1d(rest.rows, self.learned)
         if n_rows < len(rows):
             (rows,) = self._draw(rows, [n_rows])
@@ -461,7 +461,7 @@ class _Search:
                     f"another seed, or another validation share"
                 )
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
-        train = cached(SubsetSource(rest.source, ranges_of(rows)), room)
+        train = cached(SubsetSource(rest.source, rows), room)
         return _Part(self.problem.subset(train, rows), rows, cached(judged, room), truth)
 
     # -- the last model --------------------------------------------------------------------------

@@ -100,12 +100,12 @@ def test_parts_take_few_bytes_a_row(tmp_path):
     with open_source(str(tmp_path / "d.h5")) as source:
         source.ids = rng.permutation(n)
         tracemalloc.start()
-        ranges = draw_test_rows(source, 0.3, 0, stratify=True)
+        test_rows = draw_test_rows(source, 0.3, 0, stratify=True)
         outputs = [tmp_path / "a.h5", tmp_path / "b.h5"]
-        split(source, ranges, outputs)
+        split(source, test_rows, outputs)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        with SubsetSource(source, ranges) as part:
+        with SubsetSource(source, test_rows) as part:
             expected = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))
     np.testing.assert_array_equal(rows_of(outputs[1])[2], expected)
     assert peak < 50 * n + 40e6

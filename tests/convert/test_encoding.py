@@ -270,9 +270,9 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
     scale = {"scale": "maxabs" if sparse else "standard"}
     convert_files([path], tmp_path / "o.h5", **Y, **options, **scale, seed=3, shuffle=shuffle)
     with open_source(tmp_path / "o.h5") as source:
-        ranges = draw_test_rows(source, 0.3, 1, stratify=False)
-        split(source, ranges, [tmp_path / "a.h5", tmp_path / "b.h5"])
-        train, held = hold_out(source, ranges)
+        test_rows = draw_test_rows(source, 0.3, 1, stratify=False)
+        split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        train, held = hold_out(source, test_rows)
         ids = train.row_ids(0, train.n_rows), held.row_ids(0, held.n_rows)
         y = np.array([row[3] for row in rows])
         wanted = y[:, None] if task == "targets" else (y == 2)[:, None] * 1.0
@@ -309,9 +309,9 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path, random_labels):
     """`split`, `train_test_split`, parts of parts, `tune` and calibration validate at chance."""
     noise = 0.05  # three standard errors of a thousand rows; with the leak the AUC is 0.57 to 0.6
     with open_source(random_labels) as source:
-        ranges = draw_test_rows(source, 0.3, 0, stratify=False)
-        split(source, ranges, [tmp_path / "a.h5", tmp_path / "b.h5"])
-        once, _ = hold_out(source, ranges)
+        test_rows = draw_test_rows(source, 0.3, 0, stratify=False)
+        split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        once, _ = hold_out(source, test_rows)
         parts = hold_out(once, draw_test_rows(once, 0.4, 0, stratify=False))
         assert abs(held_out_auc(*parts) - 0.5) < noise
         rng = np.random.default_rng(0)

@@ -470,7 +470,7 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
     refused([text, table], r"several formats \(libsvm, csv\)")
     refused(table, "format must be one of auto, libsvm, csv", format="xml")
     refused(["-", "-"], "given twice", **Y)
-    refused(x, r"has no labels; name them \(--label\), or give a file of them")
+    refused(x, r"has no labels; name them \(--label\), or give a file")
     refused(x, r"none\.npy does not exist", labels=tmp_path / "none.npy")
     refused(tmp_path / "none.csv", r"none\.csv does not exist", **Y)
 

@@ -62,7 +62,7 @@ def test_samples_reach_all_rows(chunk_rows):
 def test_subsets_and_certifying_blocks_keep_the_numbers(many):
     source, X, _ = many
     start = N_ROWS - len(X)
-    part = SubsetSource(source, np.array([[7, 9], [start, N_ROWS]]))
+    part = SubsetSource(source, np.r_[7:9, start:N_ROWS])
     np.testing.assert_array_equal(part.take(np.array([1, 2, 601])), [[0], X[0], X[-1]])
     np.testing.assert_array_equal(part.row_ids(1, 4), [8, start, start + 1])
     support = np.array([3, N_ROWS - 4, N_ROWS - 2])

@@ -146,7 +146,7 @@ def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(label
     known.scaling = minmax()
     expected = model.decision_function(known, labels_only=labels_only)
     assert np.ptp(expected) > 0
-    part = SubsetSource(open_dataset(raw), np.array([[0, 60]]))
+    part = SubsetSource(open_dataset(raw), np.arange(60))
     for data in (raw, raw.astype(np.float64), scipy.sparse.csr_matrix(raw), part):
         for threads in (1, 2):
             found = model.decision_function(data, threads=threads, labels_only=labels_only)

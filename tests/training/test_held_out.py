@@ -21,15 +21,11 @@ KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0)
 
 
-def rows_of(ranges):
-    return np.concatenate([np.arange(*pair) for pair in ranges])
-
-
 @given(st.lists(st.integers(2, 40), min_size=2, max_size=5), st.booleans(), st.integers(0, 9))
 def test_half_of_every_class_is_held_out(counts, shuffled, seed):
     rng = np.random.default_rng(seed)
     codes = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-    rows = rows_of(choose_held_out(codes, shuffled, rng))
+    rows = choose_held_out(codes, shuffled, rng)
     assert (np.diff(rows) > 0).all()
     held = np.bincount(codes[rows], minlength=len(counts))
     assert (0 < held).all()
@@ -39,7 +35,7 @@ def test_half_of_every_class_is_held_out(counts, shuffled, seed):
 
 def test_of_many_rows_some_are_held_out_with_the_same_share_of_each_class():
     codes = (np.arange(1_000_000) % 10 == 0).astype(np.int64)
-    rows = rows_of(choose_held_out(codes, True, np.random.default_rng(0)))
+    rows = choose_held_out(codes, True, np.random.default_rng(0))
     assert np.bincount(codes[rows]).tolist() == [90_000, 10_000]
 
 
@@ -57,7 +53,7 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
     X, codes = problem
     monkeypatch.setattr(ooc_fw.training.held_out, "PART_TOL", 1e-6)
     options = replace(OPTIONS, tol=1e-6)
-    held = rows_of(choose_held_out(codes, False, np.random.default_rng(options.seed)))
+    held = choose_held_out(codes, False, np.random.default_rng(options.seed))
     rest = np.setdiff1d(np.arange(240), held)
     with open_dataset(X[rest]) as source:
         uncertified = replace(options, certify=False)
