@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ooc_fw.options import (
-    COUNT,
-    DURATION,
-    KEEP,
-    LARGEST,
-    NOVELTY_C,
-    SHARE,
-    TASKS,
-    ConvertOptions,
-    KernelOptions,
-    Option,
-    SearchOptions,
-    TaskOptions,
-    TrainOptions,
-    file_name,
-    option_fields,
-)
+from ooc_fw import options
+from ooc_fw.options import Option, option_fields
 from ooc_fw.system.errors import InputError
 
 
@@ -36,28 +20,17 @@ def flag(text: str) -> Option:
 
 def file_option(text: str, metavar: str = "FILE", **declaration: Any) -> Option:
     """Declaration of an option that names a file, or of a place for one if its name is empty."""
-    return Option(None, text, read=file_name, metavar=metavar, **declaration)
+    return Option(None, text, read=options.file_name, metavar=metavar, **declaration)
 
 
 def values_option(name: str) -> Option:
-    """Declaration of a list of values of an option, such as 0.5,1,10 or 2^-5..2^15:2."""
+    """Declaration of a list of values of an option, such as 0.5,1,10."""
     declared = ARGUMENTS[name]
 
     def read(text: str) -> list[Any]:
-        return [value for part in text.split(",") for value in powers(part)]
+        return [declared.parse(part) for part in text.split(",")]
 
-    def powers(part: str) -> list[Any]:
-        found = re.fullmatch(r"(\d+)\^(-?\d+)(?:\.\.\1\^(-?\d+))?(?::([1-9]\d*))?", part)
-        if found is None:
-            return [declared.parse(part)]
-        first = int(found[2])
-        exponents = range(first, int(found[3] or first) + 1, int(found[4] or 1))
-        with suppress(ArithmeticError):  # as a length beyond 2^63 is
-            if 0 < len(exponents) <= 1000:
-                return [declared.parse(repr(float(found[1]) ** power)) for power in exponents]
-        raise InputError(f"must be values, or powers such as 2^-5..2^15:2, not {part!r}")
-
-    return Option(None, f"values of {name}", read=read, metavar="VALUES")
+    return Option(None, f"values of {name}, such as 0.5,1,10", read=read, metavar="VALUES")
 
 
 def _class_weight(text: str) -> dict[str, float] | str:
@@ -72,18 +45,18 @@ def _class_weight(text: str) -> dict[str, float] | str:
     raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
 
 
-_TRAIN = option_fields(TrainOptions)
-_TASK = option_fields(TaskOptions)
+_TRAIN = option_fields(options.TrainOptions)
+_TASK = option_fields(options.TaskOptions)
 
 ARGUMENTS = {
-    **option_fields(ConvertOptions),
-    **option_fields(KernelOptions),
-    **option_fields(SearchOptions),
+    **option_fields(options.ConvertOptions),
+    **option_fields(options.KernelOptions),
+    **option_fields(options.SearchOptions),
     **_TRAIN,
     "C": replace(
         _TRAIN["C"],
         default=None,
-        help=f"penalty of a unit squared slack (default: {TrainOptions.C}; of novelty {NOVELTY_C})",
+        help=f"penalty of a unit squared slack (default: 1; of novelty {options.NOVELTY_C:g})",
     ),
     "threads": replace(_TRAIN["threads"], default=None, help="threads (default: all CPUs)"),
     "contamination": _TASK["contamination"],
@@ -96,7 +69,7 @@ ARGUMENTS = {
     "task": Option(
         "classification",
         "classification, novelty (rows like these: 1, others: -1), or regression",
-        choices=TASKS,
+        choices=options.TASKS,
         metavar="TASK",
     ),
     "ordinary": Option(None, "of novelty: learn these rows alone", metavar="LABEL"),
@@ -109,19 +82,19 @@ ARGUMENTS = {
         metavar="balanced|LABEL=W,...",
     ),
     "checkpoint": file_option("write the model so far now and then"),
-    "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **DURATION),
+    "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **options.DURATION),
     "resume": file_option("go on from a checkpoint; with --stream from a model"),
     "log": file_option("write events as JSON; --resume appends"),
     "dry_run": flag("print the kind of model and the plan of memory, train nothing"),
     "stream": flag("read DATA once, in bounded memory; also LIBSVM text, or - for standard input"),
-    "keep": KEEP,
+    "keep": options.KEEP,
     "dask": Option(
         None,
         "where passes over the file run: on threads or processes of Dask, as many as --threads, "
         "or on the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),
-    "test_share": Option(0.3, "share of the rows in the test file", **SHARE),
+    "test_share": Option(0.3, "share of the rows in the test file", **options.SHARE),
     "rows": file_option("numbers of the test rows, from 0, one a line"),
     "decision": flag(
         "decision values (margin at -1 and 1, positive for the larger label); of more than two "
@@ -130,7 +103,7 @@ ARGUMENTS = {
     "threshold": Option(
         None,
         "decision value above which the larger of two labels is predicted (default: 0)",
-        low=-LARGEST,
+        low=-options.LARGEST,
         metavar="T",
     ),
     "positive": Option(
@@ -140,7 +113,7 @@ ARGUMENTS = {
         metavar="LABEL",
     ),
     "figure": file_option("draw it (.png, .svg, .pdf; matplotlib)"),
-    "top": Option(20, "columns in table and figure; JSON has all", **COUNT),
+    "top": Option(20, "columns in table and figure; JSON has all", **options.COUNT),
     "json": flag("print the result as one JSON object"),
     "quiet": flag("no progress and no summary"),
     "verbose": flag("more messages: sizes, choices, memory, phases"),

@@ -101,10 +101,9 @@ its duality gap over all rows is certified.
         """Find the best kernel, C and gamma, and train with them.
 
 Candidates are trained on a sample and validated on other rows; the best go on
-to more rows, and the best of all to all. Values are numbers (0.5,1,10) or
-powers (2^0..2^12; 2^-5..2^15:2 for every second one).
+to more rows, and the best of all to all.
 
-  ooc-fw tune train.h5 --C 2^0..2^12 --gamma auto,0.1 --max-time 30m""",
+  ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
         data: labels x_name single_tasks: contamination epsilon ordinary
         what_is_tried: degree coef0 validation: metric validation_share seed

@@ -89,9 +89,9 @@ def print_result(
     """
     if args.json:
         print(to_json(result))
-        return
-    print_lines([] if getattr(args, "quiet", False) else report)
-    print_lines(aligned(result) if lines is None else lines, sys.stdout)
+    else:
+        print_lines([] if vars(args).get("quiet") else report)
+        print_lines(aligned(result) if lines is None else lines, sys.stdout)
 
 
 def print_lines(lines: Iterable[object], file: Any = None) -> None:
@@ -137,14 +137,12 @@ def format_gap(gap: float | None) -> str:
 def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
     """Certified gap of each binary classifier, or of the first `most`."""
     lines = []
-    for each in classifiers:
+    for each in classifiers[:most]:
         first = format_label(each["negative"])
         second = format_label(each["positive"])
         sides = f"{second} against the rest" if first == "rest" else f"{first} against {second}"
         lines.append(f"{sides}  {format_gap(each['certified_gap'])}")
-    if most is not None and len(lines) > most:
-        lines[most:] = [f"and {len(lines) - most} more binary classifiers, which --json lists"]
-    return lines
+    return lines + ["..."] * (len(lines) < len(classifiers))
 
 
 def span_of(result: Mapping[str, Any]) -> str:

@@ -62,6 +62,7 @@ def warm_up(args: argparse.Namespace) -> int:
         noting_compilation(lambda: compiled.append(True)),
         _sample(),
         Waiting("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
+        contextlib.redirect_stdout(io.StringIO()),
         contextlib.ExitStack() as stack,
     ):
         _write_classes()
@@ -69,15 +70,15 @@ def warm_up(args: argparse.Namespace) -> int:
         stack.callback(logging.disable, logging.NOTSET)
         for place, command in enumerate(work):
             done(place)
-            with contextlib.redirect_stdout(io.StringIO()):
-                status = main(shlex.split(command))
+            status = main(shlex.split(command))
             if status != DONE:
                 return status
-    seconds = time.perf_counter() - args.started
-    folder = weigh_rows.stats.cache_path
-    result = {"compiled": bool(compiled), "seconds": seconds, "directory": folder}
-    what = f"compiled in {seconds:.0f} s" if compiled else "all was compiled before"
-    common.print_result(args, result, [f"{what}; the code is kept in {folder}"][args.quiet :])
+    result = {
+        "compiled": bool(compiled),
+        "seconds": time.perf_counter() - args.started,
+        "directory": weigh_rows.stats.cache_path,
+    }
+    common.print_result(args, result, [] if args.quiet else None)
     return DONE
 
 

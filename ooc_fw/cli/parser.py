@@ -15,7 +15,7 @@ from ooc_fw.system.threads import cpu_count
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one sentence; files and options come in any order.
+    """Argument parser whose errors are one sentence.
 
     Names of options are written in full: a new option would change what an abbreviation means.
     """
@@ -23,7 +23,6 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         look = argparse.RawDescriptionHelpFormatter
         super().__init__(**options, allow_abbrev=False, formatter_class=look)
-        self._mixes = False
 
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as a user's mistake."""
@@ -35,10 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here, where the command is known whose help lists the others."""
-        if self._mixes or self._subparsers is not None:
-            return super().parse_known_args(args, namespace)
-        self._mixes = True  # the next call comes back here for a part of the arguments
-        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown

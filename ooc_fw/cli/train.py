@@ -186,14 +186,9 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
     room = plan.memory
     sizes = {"kernel values": room.kernel_values, "rows kept in memory": room.row_cache}
     sizes["all else"] = room.planned - sum(sizes.values())
-    result = {
-        "choice": plan.kind,
-        "kind": "exact" if plan.landmarks is None else "landmarks",
-        "landmarks": plan.landmarks,
-        "memory_limit": room.limit,
-        "memory": sizes,
-    }
+    kind = "exact" if plan.landmarks is None else "landmarks"
+    result: dict[str, Any] = {"choice": plan.kind, "kind": kind, "landmarks": plan.landmarks}
+    result |= {"memory_limit": room.limit, "memory": sizes}
     rows = [[name, format_bytes(size)] for name, size in sizes.items()]
-    rows.append(["in all", format_bytes(room.planned)])
     common.print_result(args, result, [*common.wrapped([plan.kind], 2), *common.table(rows)])
     return DONE

@@ -123,7 +123,7 @@ def test_every_guide_is_printed(ooc_fw):
         assert outcome.out.startswith("# ")
 
 
-def test_files_and_options_come_in_any_order(ooc_fw, tmp_path, monkeypatch):
+def test_options_stand_anywhere_among_the_places(ooc_fw, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ooc_fw("demo", "kept").done()
     ooc_fw("split", "kept/train.h5", "--seed", 1, "a.h5", "--json", "b.h5").done()

@@ -87,10 +87,6 @@ tune d.h5 -o d.h5 => would replace the input
 tune d.h5 --C 0,1 => --C: must be a positive number, not '0'
 tune d.h5 --validation 1.5 => positive number, at most 0.999999, not '1.5'
 tune d.h5 --C=many => --C
-tune d.h5 --C=2^4..2^0 => --C: must be values, or powers such as
-tune d.h5 --C=2^1..2^999999999 => --C: must be values, or powers such as
-tune d.h5 --C=0^-1 => --C: must be values, or powers such as
-tune d.h5 --C=2^0..2^3:0 => --C
 
 predict m.h5 d.h5 --json => --json needs -o FILE
 predict m.h5 d.h5 -o m.h5 => would replace the input
