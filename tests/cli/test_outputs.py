@@ -183,8 +183,8 @@ def test_labels_beside_the_rows_are_an_input(ooc_fw, table, tmp_path):
     np.save(tmp_path / "y.npy", table.y)
     before = (tmp_path / "y.npy").read_bytes()
     outcome = ooc_fw(
-        *("convert", tmp_path / "X.npy", "--labels", tmp_path / "y.npy"),
-        tmp_path / "y.npy",
+        *("convert", tmp_path / "X.npy", tmp_path / "y.npy"),
+        *("--labels", tmp_path / "y.npy"),
     )
     outcome.assert_refused("give another name")
     assert (tmp_path / "y.npy").read_bytes() == before
