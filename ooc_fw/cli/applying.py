@@ -14,7 +14,6 @@ from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
-from ooc_fw.data.sources import RowSource
 from ooc_fw.model.prediction import Table, Wanted, decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
@@ -42,12 +41,6 @@ def open_model(args: argparse.Namespace) -> Model:
     return model
 
 
-def check_labelled(source: RowSource) -> None:
-    """Raise InputError for a source without labels."""
-    if not source.has_labels:
-        raise InputError(f"{source.name} has no labels; name them with --label or --labels")
-
-
 def apply_model(
     model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
 ) -> Iterator[AppliedRows]:
@@ -71,8 +64,6 @@ def apply_model(
                 yield AppliedRows(values, labels)
             return
         source = stack.enter_context(common.open_data(args, labels=with_labels))
-        if with_labels:
-            check_labelled(source)
         how["dask"] = stack.enter_context(common.open_workers(args))
         n_rows = source.n_rows
         progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))

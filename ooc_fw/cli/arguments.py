@@ -108,8 +108,7 @@ ARGUMENTS = {
     ),
     "positive": Option(
         None,
-        "the class to be found (default: the larger of two labels, or novel rows); of novelty "
-        "also any label of DATA, and rows of all other labels are ordinary",
+        "the class to be found (default: the larger of two labels, or novel rows)",
         metavar="LABEL",
     ),
     "figure": file_option("draw it (.png, .svg, .pdf; matplotlib)"),

@@ -134,15 +134,15 @@ def format_gap(gap: float | None) -> str:
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"
 
 
-def gap_lines(classifiers: Sequence[Mapping[str, Any]], most: int | None = None) -> list[str]:
-    """Certified gap of each binary classifier, or of the first `most`."""
+def gap_lines(classifiers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Certified gap of each binary classifier."""
     lines = []
-    for each in classifiers[:most]:
+    for each in classifiers:
         first = format_label(each["negative"])
         second = format_label(each["positive"])
         sides = f"{second} against the rest" if first == "rest" else f"{first} against {second}"
         lines.append(f"{sides}  {format_gap(each['certified_gap'])}")
-    return lines + ["..."] * (len(lines) < len(classifiers))
+    return lines
 
 
 def span_of(result: Mapping[str, Any]) -> str:

@@ -80,26 +80,26 @@ class Judged(NamedTuple):
 
 def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Judged]:
     """Measures of classes, and the rows."""
-    classes, place = _positive(args, model)
-    seen, names, brier = _read(args, model, classes, place)
-    n_unknown = int(np.count_nonzero(seen.given >= len(classes)))
-    found = format_labels(names[len(classes) :][:5])
+    known = [format_label(value) for value in model.classes.tolist()]
+    positive = args.positive or known[0 if model.task == "novelty" else -1]
+    if positive not in known:
+        raise InputError(f"--positive {positive}: {args.model} knows {' and '.join(known)}")
+    seen, names, brier = _read(args, model, known.index(positive))
+    n_unknown = int(np.count_nonzero(seen.given >= len(known)))
+    found = format_labels(names[len(known) :][:5])
     if n_unknown == len(seen.given):
         raise InputError(
-            f"no label in {args.data} is a class of the model (known: {format_labels(classes)}; "
-            f"found: {found}); name another column with --label"
+            f"no label in {args.data} is a class of the model (known: "
+            f"{format_labels(model.classes)}; found: {found}); name another column with --label"
         )
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
         logger.warning(sentence, n_unknown, len(seen.given), args.data, found)
     result = class_measures(seen.given, seen.found, names)
     if seen.positive is not None:
-        name = format_label(names[place])
-        if args.positive is not None and not seen.positive.any():
-            raise InputError(f"no row of {args.data} has the label {name}, see --positive")
-        both = 0 < seen.positive.sum() < len(seen.positive)
         ranked = (seen.positive, seen.scores)
-        result["positive"] = name
+        both = 0 < seen.positive.sum() < len(seen.positive)
+        result["positive"] = positive
         result["roc_auc"] = metrics.roc_auc_score(*ranked) if both else None
         result["average_precision"] = metrics.average_precision_score(*ranked) if both else None
     if model.calibrated:
@@ -107,34 +107,18 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     return result | {"n_rows": len(seen.given)}, seen
 
 
-def _positive(args: argparse.Namespace, model: Model) -> tuple[AnyArray, int]:
-    """Classes and the place of the positive one, which for novelty may be any label of DATA."""
-    names = [format_label(value) for value in model.classes.tolist()]
-    novelty = model.task == "novelty"
-    if args.positive is None:
-        return model.classes, 0 if novelty else 1
-    if args.positive in names:
-        return model.classes, names.index(args.positive)
-    if novelty:
-        return np.array([args.positive, f"not {args.positive}"]), 0
-    raise InputError(f"--positive {args.positive}: {args.model} knows {' and '.join(names)}")
-
-
-def _read(
-    args: argparse.Namespace, model: Model, classes: AnyArray, place: int
-) -> tuple[Judged, list[Any], float]:
+def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[Any], float]:
     """All rows, the names (classes first, then labels unknown to the model), the Brier score."""
+    classes = model.classes.tolist()
     of_two = len(classes) == 2
     cut = args.threshold or 0.0
     wanted = Wanted(not of_two and not model.calibrated, cut)
-    places = {value: k for k, value in enumerate(classes.tolist())}
+    places = {value: k for k, value in enumerate(classes)}
     parts = []
     squares = 0.0
     for block in apply_model(model, args, wanted, with_labels=True):
-        labels = as_class_values(block.labels)
-        values, rows = np.unique(like_classes(labels, classes), return_inverse=True)
-        if classes is not model.classes:
-            values = classes[[int(format_label(v) != args.positive) for v in values.tolist()]]
+        labels = like_classes(as_class_values(block.labels), model.classes)
+        values, rows = np.unique(labels, return_inverse=True)
         codes = [places.setdefault(value, len(places)) for value in values.tolist()]
         given = np.array(codes, dtype=np.int32)[rows]
         columns: list[AnyArray] = [given, model.class_places(block.values, cut).astype(np.int32)]

@@ -32,8 +32,6 @@ from ooc_fw.model.record import load_model
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import format_label
 
-SHOWN = 12  # classes, columns and classifiers that are listed for people; --json lists all
-
 
 def run(args: argparse.Namespace) -> int:
     """What data or a model hold, and what to do before training."""
@@ -52,14 +50,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         with Waiting("a look at a sample of the rows"), common.open_data(args) as source:
             result = describe_source(args, source)
-    apart = "advice", "classifiers", "next"
+    apart = "advice", "next"
     shown = {k: value for k, value in result.items() if k not in apart and value is not None}
     if result["kind"] == "table":
         facts = shown.pop("columns").items()
         shown |= {name: ", ".join(f"{k} {v}" for k, v in held.items()) for name, held in facts}
     indent = max(map(len, shown)) + 2
-    lines = common.wrapped(common.aligned(common.with_scope(shown), SHOWN), indent)
-    lines += common.gap_lines(result.get("classifiers", ()), SHOWN)
+    # A dozen classes or columns are listed for people; --json lists all.
+    lines = common.wrapped(common.aligned(common.with_scope(shown), 12), indent)
     lines += common.wrapped([f"- {sentence}" for sentence in result["advice"]], 2)
     common.print_result(args, result, [*lines, *common.next_lines(result["next"])])
     return DONE

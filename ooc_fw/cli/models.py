@@ -103,7 +103,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     classes = () if model.task == "regression" else model.classes
     same = ("C", "n_features", "certified_gap", "n_weighted", "status", "task")
     advice = f"resume the run with the command that began it and --resume {name}"
-    result: dict[str, Any] = {
+    return {
         "kind": "model",
         "kernel": kernel.pop("name"),
         **kernel,
@@ -118,9 +118,3 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }
-    if len(model.classifiers) > 1:
-        names = ("negative", "positive", "certified_gap")
-        result["classifiers"] = [
-            {each: getattr(one, each) for each in names} for one in model.classifiers
-        ]
-    return result

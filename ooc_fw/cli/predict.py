@@ -89,8 +89,6 @@ def _check(args: argparse.Namespace, model: Model, *, is_table: bool) -> None:
         ),
         f"the model {args.model} gives no probabilities; train it with ooc-fw train "
         f"--probability": args.probability and not model.calibrated,
-        f"the model {args.model} is one of regression, which has predictions only; leave out "
-        f"--decision": args.decision and of_numbers,
         f"--threshold is for two classes or novelty, which {args.model} has not; leave it out": (
             args.threshold is not None and not of_two
         ),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common, runs
-from ooc_fw.cli.applying import check_labelled, parsed_rows
+from ooc_fw.cli.applying import parsed_rows
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.convert.text import iter_libsvm
@@ -170,7 +170,6 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         yield Chunks((labels, rows) for labels, rows, _ in text)
     else:
         with common.open_data(args) as source:
-            check_labelled(source)
             rows = (
                 without_offsets(source, args.kernel) if before is None else suited(before, source)
             )

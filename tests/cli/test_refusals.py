@@ -112,7 +112,6 @@ predict d.h5 d.h5 => ooc-fw train
 
 evaluate m.h5 d.h5 --threshold=nan => --threshold
 evaluate m.h5 d.h5 --positive attack => --positive attack: m.h5 knows -7 and 3
-evaluate m.h5 X.npy --labels one.npy --positive 3 => no row of X.npy has the label 3
 evaluate m.h5 X.npy => X.npy has no labels
 certify m.h5 d.h5 --tol x => --tol: must be a positive number, not 'x'
 certify m.h5 t.csv => t.csv is a table
