@@ -33,11 +33,11 @@ def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any],
         block = next(iter(table.blocks()), None)
         if block is None:
             raise InputError(f"{table.name} holds no rows; give a table with rows in it")
-        cells = table.cells(block)
+        read, _ = table.cells(block)
     columns: dict[str, dict[str, Any]] = {
         name: {"holds": kind} for name, kind in table.kinds.items()
     }
-    columns |= {name: _facts(words) for name, words in zip(usable, cells.words, strict=True)}
+    columns |= {name: _facts(words) for name, words in read.items() if isinstance(words, Words)}
     result = {
         "kind": "table",
         "format": kind,

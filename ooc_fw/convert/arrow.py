@@ -204,7 +204,7 @@ class CSVTable(TextInput, Table):
             )
 
     def cells(self, block: TextBlock) -> Cells:  # noqa: D102
-        floats = [name for name, what in self.wanted.items() if what in ("numbers", "targets")]
+        floats = [name for name, what in self.wanted.items() if what == "numbers"]
         try:
             columns = self._parse(block.text, floats)
         except pa.ArrowInvalid:  # for True and False as well, which are taken as numbers
@@ -289,23 +289,14 @@ class CSVTable(TextInput, Table):
 
 def _cells_of(columns: Mapping[str, Any], place: Place, wanted: Mapping[str, str]) -> Cells:
     """Wanted cells of columns of Arrow."""
-    n_rows = max(map(len, columns.values()), default=0)
-    labels: Float64Array | Words = np.zeros(n_rows)
-    words = []
-    floats = [name for name, what in wanted.items() if what in ("numbers", "dates")]
-    numbers = np.empty((n_rows, len(floats)))
-    for j, name in enumerate(floats):
-        column = columns[name]
-        is_date = wanted[name] == "dates"
-        numbers[:, j] = _seconds(column, place) if is_date else _numbers_of(column)
+    found: dict[str, Float64Array | Words] = {}
     for name, what in wanted.items():
         if what == "words":
-            words.append(_words_of(columns[name], place))
-        elif what == "labels":
-            labels = _words_of(columns[name], place)
-        elif what == "targets":
-            labels = _numbers_of(columns[name]).copy()  # compiled code takes writable arrays only
-    return Cells(labels, numbers, tuple(words), place)
+            found[name] = _words_of(columns[name], place)
+        else:
+            read = _seconds if what == "dates" else _numbers_of
+            found[name] = read(columns[name])
+    return found, place
 
 
 def _numbers_of(column: Any) -> Float64Array:
@@ -326,12 +317,11 @@ def _words_of(column: Any, place: Place) -> Words:
     return tables.collect_words(values, places[codes], place)
 
 
-def _seconds(column: Any, place: Place) -> Float64Array:
+def _seconds(column: Any) -> Float64Array:
     """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
     if _kind(column.type) == DATES:
         return _numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
-    words = _words_of(column, place)
-    return np.array([*map(tables.seconds_in, words.values), np.nan])[words.codes]
+    return np.array([tables.seconds_in((word or "").strip()) for word in column.to_pylist()])
 
 
 def write_arrow(frame: Any, path: str) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words, are_wrong
-from ooc_fw.convert.tables import Cells, Table, TableRecord, TrainingFile
+from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
+from ooc_fw.convert.tables import Table, TableRecord, TrainingFile
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import MISSING_LABELS, plain_word
 from ooc_fw.data.rows import (
@@ -57,23 +56,18 @@ class TableEncoder(Encoder):
         labels: LabelNumbers | None = None,
     ) -> None:
         self.labels = labels or LabelNumbers()
-        self._tables = inputs
         self._options = options
         self._log1p = parsing.log1p
         self._learns = like is None
         self._name = inputs[0].name if like is None else like.name  # of what knows the categories
         self._counts: Counter[str] = Counter()  # of what notes say
-        self._sums = np.zeros((2, len(record.numbers)))  # of known numbers, and of missing ones
-        self._codes = [  # of each column of categories
-            WordCodes(
-                map(plain_word, words or ()),
-                self._learns,
-                MAX_CATEGORIES,
-                f"column {name!r} of {inputs[0].name}",
-            )
-            for name, words in zip(record.columns, record.categories, strict=True)
-            if words is not None
-        ]
+        self._sums = np.zeros((2, len(record.columns)))  # of known numbers, and of missing ones
+        self._codes: dict[str, WordCodes] = {}  # of each column of categories
+        for name, words in zip(record.columns, record.categories, strict=True):
+            if words is not None:
+                what = f"column {name!r} of {self._name}"
+                plain = map(plain_word, words)
+                self._codes[name] = WordCodes(plain, self._learns, MAX_CATEGORIES, what)
         self._encoding: TargetEncoding | None = None
         if record.encodings:
             self._encoding = TargetEncoding(
@@ -81,63 +75,62 @@ class TableEncoder(Encoder):
             )
             self.n_encoded = len(record.encodings) if self._learns else 0
         self._take(record)
-        self.labelled = False
+        self._label_of: dict[readers.Reader, str | None] = {}
         of = "the first table" if like is None else like.name
         for table in inputs:
             label = None
             if labels is not None:  # new rows may have none
                 label = options.label or (record.label if record.label in table.kinds else None)
-            self.labelled |= label is not None
+            self._label_of[table] = label
             table.choose(record.wanted(table, label, of, targets=options.targets))
+        self.labelled = any(self._label_of.values())
 
     def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, Table)
-        cells = reader.cells(block)
-        unlabelled = _are_missing(cells.labels)
-        if unlabelled.any():
+        columns, place = reader.cells(block)
+        record = self._record
+        n_rows = len(next(iter(columns.values())))
+        label = self._label_of[reader]
+        labels = np.zeros(n_rows) if label is None else columns[label]
+        unlabelled = _are_missing(labels)
+        kept = np.flatnonzero(~unlabelled)
+        if len(kept) < n_rows:
             if self._options.missing_labels == "refuse":
                 raise InputError(
-                    f"{cells.place(int(unlabelled.argmax()))}: the label is missing; leave it out "
+                    f"{place(int(unlabelled.argmax()))}: the label is missing; leave it out "
                     f"(convert --missing-labels drop)"
                 )
-            cells = cells.take(np.flatnonzero(~unlabelled))
-        self._check(cells)
-        record = self._record
-        counts = Counter(unlabelled=int(unlabelled.sum()), rows=len(cells.labels))
+            columns = {name: column[kept] for name, column in columns.items()}
+            labels = labels[kept]
+        counts = Counter(unlabelled=n_rows - len(kept), rows=len(kept))
+        values = np.empty((len(kept), len(record.columns)))
+        for j, name in enumerate(record.columns):
+            column = columns[name]
+            if isinstance(column, Words):
+                values[:, j] = 1 + self._codes[name].of(column)
+                counts[name] = int(np.count_nonzero(values[:, j] == 0))
+                column = np.where((column.codes < 0) & (record.means is None), np.nan, values[:, j])
+            values[:, j] = column
+        wrong = readers.are_wrong(values, self._log1p)
         sums = None
         if record.means is not None:
-            missing = np.isnan(cells.numbers)
-            sums = np.stack([np.nansum(cells.numbers, axis=0), missing.sum(axis=0)])
-        values = np.empty((len(cells.numbers), len(record.columns)))
-        values[:, ~record.is_hot] = cells.numbers
-        places = np.flatnonzero(record.is_hot).tolist()
-        for j, known, words in zip(places, self._codes, cells.words, strict=False):
-            values[:, j] = 1 + known.of(words)
-            counts[record.columns[j]] = int(np.count_nonzero(values[:, j] == 0))
-        rows = CSRRows.from_dense(values)
-        labels = self.labels.of(cells.labels, cells.place)
-        encoded = cells.words[len(self._codes) :]
-        return ParsedBlock(labels, rows, 0, 0, 0, (), encoded, counts, sums)
+            missing = np.isnan(values)
+            wrong &= ~missing
+            sums = np.stack([np.nansum(values, axis=0), missing.sum(axis=0)])
+        for row, j in np.argwhere(wrong)[:1].tolist():
+            raise InputError(f"{place(int(kept[row]))}: {self._reason(j, values[row, j])}")
+        numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
+        numbers = np.require(numbers, requirements="W")  # compiled code takes no others
+        words = [columns[name] for name in record.encodings]
+        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, 0, 0, (), words, counts, sums)
 
-    def _check(self, cells: Cells) -> None:
-        """Raise InputError for a value that cannot be taken."""
-        record = self._record
-        wrong = are_wrong(cells.numbers, self._log1p)
-        if record.means is not None:
-            wrong &= ~np.isnan(cells.numbers)
-        found = [
-            (row, record.numbers[j], cells.numbers[row, j]) for row, j in np.argwhere(wrong)[:1]
-        ]
-        if record.means is None:
-            for name, words in zip(record.hot, cells.words, strict=False):
-                found += [(row, name, np.nan) for row in np.flatnonzero(words.codes < 0)[:1]]
-        for row, name, value in found[:1]:
-            what = f"{value:g}: not finite, beyond float32 (3.4e38), without log1p, or not a date"
-            raise InputError(
-                f"{cells.place(int(row))}: the value in column {name!r} is "
-                f"{'missing' if np.isnan(value) else what}; correct or delete the row, or train "
-                f"with --drop {name} or, if it is missing, --impute mean"
-            )
+    def _reason(self, column: int, value: float) -> str:
+        """What is wrong with a value that cannot be taken."""
+        name = self._record.columns[column]
+        what = f"{value:g}: not finite, beyond float32 (3.4e38), without log1p, or not a date"
+        if np.isnan(value):
+            what = f"missing; train with --impute mean or --drop {name}"
+        return f"the value in column {name!r} is {what}, or correct or delete the row"
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)
@@ -160,14 +153,12 @@ class TableEncoder(Encoder):
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
         record = self._record
         if self._learns:
-            words = (sorted(codes.words) for codes in self._codes)
-            categories = [None if one is None else next(words) for one in record.categories]
+            words = {name: sorted(codes.words) for name, codes in self._codes.items()}
+            categories = [words.get(name) for name in record.columns]
             means = None if record.means is None else self._means()
             record = replace(record, categories=categories, means=means)
         if record.means is not None:
-            missing = np.zeros(len(record.columns))
-            missing[~record.is_hot] = self._sums[1]
-            ranges.fill(log.log_values(np.array(record.means)), missing)
+            ranges.fill(log.log_values(np.array(record.means)), self._sums[1])
         n_columns = len(record.columns)
         if self._encoding is not None and self._learns:
             encodings = self._encoding.fit(self.labels, ranges, log, n_columns)
@@ -181,14 +172,13 @@ class TableEncoder(Encoder):
     def _means(self) -> list[float]:
         n_known = self._counts["rows"] - self._sums[1]
         for j in np.flatnonzero(n_known == 0)[:1].tolist():
-            name = self._record.numbers[j]
+            name = self._record.columns[j]
             raise InputError(
                 f"column {name!r} of {self._name} holds no number at all; leave it out with --drop "
                 f"{name}"
             )
-        means = np.zeros(len(self._record.columns))
-        means[~self._record.is_hot] = self._sums[0] / n_known
-        return means.tolist()
+        means: list[float] = np.where(self._record.is_hot, 0.0, self._sums[0] / n_known).tolist()
+        return means
 
     def _take(self, record: TableRecord) -> None:
         """Take a record, and find the feature of each code that it knows."""
@@ -196,14 +186,13 @@ class TableEncoder(Encoder):
         self.columns = [name for name, _ in record.columns_of_features]
         self.table = record.to_json()
         starts = np.cumsum(record.widths) - record.widths
-        codes = iter(self._codes)
         features = []  # of the codes of each column
-        for start, is_hot in zip(starts.tolist(), record.is_hot, strict=False):
-            words = next(codes).words if is_hot else ["a number"]
-            order = {word: place for place, word in enumerate(sorted(words))}
-            features.append([start + order[word] for word in words])
+        for start, name, words in zip(starts, record.columns, record.categories, strict=False):
+            order = {plain_word(word): place for place, word in enumerate(words or ())}
+            codes = [0] if words is None else [order[word] for word in self._codes[name].words]
+            features.append(start + np.array(codes, dtype=np.int32))
         self._first_codes = np.cumsum([0, *map(len, features)])[:-1]
-        self._feature_of = np.array([*chain(*features)], dtype=np.int32)
+        self._feature_of = np.concatenate([*features, np.empty(0)]).astype(np.int32)
 
     def kept(self, n_columns: int) -> AnyArray | None:  # noqa: D102
         return np.pad(self._record.is_hot, (0, n_columns - len(self._record.columns)))
@@ -236,7 +225,7 @@ class TableEncoder(Encoder):
             yield f"{count} rows without a label are left out"
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
-        for name in (*record.hot, *record.encodings):
+        for name in (*self._codes, *record.encodings):
             if count := self._counts[name]:
                 what = "it has its mean" if name in record.encodings else "its features are all 0"
                 said = f"column {name!r}: {count} rows without a category that {self._name} knows"
@@ -334,7 +323,7 @@ class TargetEncoding:
             sums = sums.reshape(len(words), FOLDS, -1)
             of_others, of_all, rows = encode(sums, targets=self._targets)
             self._values[name] = of_others.reshape(n_cells, len(ends))
-            if are_wrong(self._values[name], log.log1p).any():
+            if readers.are_wrong(self._values[name], log.log1p).any():
                 raise InputError(
                     f"the mean targets of column {name!r} are beyond float32 (3.4e38), or without "
                     f"log1p; use another unit, or leave it out"

@@ -85,7 +85,7 @@ class ParsedBlock:
     n_dropped: int  # values left out because of their column
     n_skipped: int  # lines or rows left out because of an error
     skipped: tuple[str, ...]  # what was wrong with the first few of them
-    words: tuple[Words, ...] = ()  # columns that are target-encoded
+    words: Sequence[Any] = ()  # `Words` of columns that are target-encoded
     counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
     sums: Float64Array | None = None  # of each column of numbers, and how many are missing
 

@@ -1,7 +1,7 @@
 """Tables: what they hold, which columns become which features, and the record of it.
 
-A block of a table becomes `Cells`: numbers, and words of which each different one is written once.
-By the record, a test file gets the features of its training file (``--like``).
+A block of a table becomes columns of numbers, and of words of which each different one is written
+once. By the record, a test file gets the features of its training file (``--like``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
-from itertools import compress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -38,23 +37,16 @@ MAX_LISTED = 12  # columns that a message lists
 MISSING = (*sorted(MISSING_LABELS), "-")
 NUMBERS, DATES, WORDS, TEXT = ("numbers", "dates", "words", "text")
 """What a column holds. Text may turn out to be any of them; a label is read as words."""
-_HOLDS = {"numbers": (NUMBERS, TEXT), "dates": (DATES, WORDS, TEXT)}  # for these, by their use
+_HOLDS = {  # what is read as numbers, dates or words
+    "numbers": (NUMBERS, TEXT),
+    "dates": (DATES, WORDS, TEXT),
+    "words": (NUMBERS, WORDS, TEXT),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Some rows of a table."""
-
-    labels: Float64Array | Words  # missing ones are NaN or -1; all 0 if they are left out
-    numbers: Float64Array  # numbers and dates; missing ones are NaN
-    words: tuple[Words, ...]  # one for each column of words
-    place: Place
-
-    def take(self, rows: Int64Array) -> Cells:
-        """Those of some rows."""
-        words = tuple(column[rows] for column in self.words)
-        place: Place = lambda k: self.place(int(rows[k]))  # noqa: E731
-        return Cells(self.labels[rows], self.numbers[rows], words, place)
+# A block of a table: its wanted columns, of numbers (missing ones are NaN) or words, and where its
+# rows are.
+Cells: TypeAlias = tuple[Mapping[str, Float64Array | Words], Place]
 
 
 class Table(Reader):
@@ -64,8 +56,7 @@ class Table(Reader):
     # Columns that only number or name the rows, as an index of pandas, are left out.
     kinds: Mapping[str, str] = MappingProxyType({})
     header = True  # whether the columns have names of their own
-    # Columns to read, which `choose` tells, in the order of cells: "numbers", "dates" (which become
-    # numbers, too), "words", and of one column "labels" (words) or "targets" (numbers).
+    # Columns to read, which `choose` tells, as "numbers", "dates" (as numbers, too) or "words".
     wanted: Mapping[str, str]
 
     def choose(self, wanted: Mapping[str, str]) -> None:
@@ -160,16 +151,6 @@ class TableRecord:
         """Which columns are of categories."""
         return np.array([words is not None for words in self.categories], dtype=bool)
 
-    @property
-    def hot(self) -> tuple[str, ...]:
-        """Columns of categories."""
-        return tuple(compress(self.columns, self.is_hot))
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Columns of numbers, the dates among them."""
-        return tuple(compress(self.columns, ~self.is_hot))
-
     @cached_property
     def widths(self) -> Int64Array:
         """Features of each column, and of each feature of the columns that are target-encoded."""
@@ -224,16 +205,17 @@ class TableRecord:
                 f"{table.name} has {len(table.kinds)} columns and {of} has {self.width}; without "
                 f"names they are known by their place: give rows with as many, in the same order"
             )
-        uses = dict.fromkeys((*self.hot, *self.encodings), "words")
-        uses |= {name: "dates" if name in self.dates else "numbers" for name in self.numbers}
+        are_hot = zip(self.columns, self.is_hot.tolist(), strict=True)
+        uses = {name: "words" if is_hot else "numbers" for name, is_hot in are_hot}
+        uses |= dict.fromkeys(self.dates, "dates") | dict.fromkeys(self.encodings, "words")
         if label in uses:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
         if label is not None:
-            uses[label] = "targets" if targets else "labels"
+            uses[label] = "numbers" if targets else "words"
         check_columns(table, uses, of)
         for name, what in uses.items():
             kind = table.kinds[name]
-            if kind not in _HOLDS.get(what, (NUMBERS, WORDS, TEXT)):
+            if kind not in _HOLDS[what]:
                 raise InputError(
                     f"column {name!r} of {table.name} holds {kind}, not {what}; write it anew, or "
                     f"train with --one-hot {name}, --dates {name} or --drop {name}"

@@ -228,9 +228,7 @@ def test_dates_that_are_none(tmp_path):
     rows = [("2024-01-01T10:00+02:00", 0), ("", 1), ("soon", 1)]
     path = write(tmp_path / "t.csv", rows, "t,y")
     options = {**Y, "dates": ["t"]}
-    with pytest.raises(
-        InputError, match=r"line 3: the value in column 't' is missing; .*--drop t "
-    ):
+    with pytest.raises(InputError, match=r"line 3: the value in column 't' is missing; .*--drop t"):
         convert_files([path], tmp_path / "o.h5", **options)
     with pytest.raises(InputError, match=r"line 4: the value in column 't' is inf: .* not a date"):
         convert_files([path], tmp_path / "o.h5", **options, impute="mean")

@@ -218,19 +218,19 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
     slow = [*csv.reader(path.read_text().splitlines()[1:])]
     numbers = [parse_number(row[0]) for row in slow]
     with open_table(str(path), "csv", ConvertOptions()) as table:
-        table.choose({"a": "numbers", "b": "words", "y": "labels"})
+        table.choose({"a": "numbers", "b": "words", "y": "words"})
         (block,) = table.blocks()
         if None in numbers:
             with pytest.raises(InputError, match=f", line {numbers.index(None) + 2}: column 'a'"):
                 table.cells(block)
             return
-        found = table.cells(block)
-    np.testing.assert_array_equal(found.numbers[:, 0], numbers)
-    for words, column in ((found.labels, 2), (found.words[0], 1)):
-        names = [words.values[code] if code >= 0 else "" for code in words.codes]
+        found, place = table.cells(block)
+    np.testing.assert_array_equal(found["a"], numbers)
+    for column, name in ((1, "b"), (2, "y")):
+        names = [found[name].values[code] if code >= 0 else "" for code in found[name].codes]
         assert names == [plain_word(row[column]) for row in slow]
     places = [f"{path}, line {k + 2}" for k in range(len(rows))]
-    assert [*map(found.place, range(len(rows)))] == places
+    assert [*map(place, range(len(rows)))] == places
 
 
 BUYS = {"label": "buys"}
@@ -541,13 +541,13 @@ def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
     parquet.write_table(pa.table({"t": column, "y": np.arange(400) % 2}), path, row_group_size=150)
     with open_table(str(path), "parquet", ConvertOptions()) as reader:
-        reader.choose({"t": "words", "y": "labels"})
+        reader.choose({"t": "words", "y": "words"})
         blocks = list(reader.blocks())
         for columns, _ in blocks:
             assert sum(column.nbytes for column in columns.values()) < 200_000
         columns, place = blocks[-1]
         assert place(len(columns["t"]) - 1) == f"{path}, row 399"
-    words = [reader.cells(block).words[0] for block in blocks]
+    words = [reader.cells(block)[0]["t"] for block in blocks]
     assert [word for own in words for word in np.array(own.values)[own.codes]] == texts
     assert coded or all(len(own.values) == len({*own.codes}) for own in words)
 
