@@ -40,14 +40,8 @@ class Importance:
 
     names: tuple[str, ...]  # of the columns: those of a table, or of the features, or their numbers
     what: str  # what changes: "the decision value for each class", "the prediction", ...
-    classes: tuple[str, ...]  # whose values they are: each of several, or the larger one of two
-    by_class: Float64Array  # (n_classes, n_columns)
+    values: Float64Array  # (n_columns,): of several classes the root mean square over them
     n_rows: int  # rows that the means are taken over
-
-    @property
-    def values(self) -> Float64Array:
-        """Importance of each column; of several classes the root mean square over them."""
-        return np.asarray(np.sqrt(np.square(self.by_class).mean(axis=0)))
 
     @property
     def order(self) -> Int64Array:
@@ -56,14 +50,8 @@ class Importance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; columns in their `order`."""
-        columns = []
-        values = self.values.tolist()
-        for k in self.order.tolist():
-            column = {"name": self.names[k], "importance": values[k]}
-            if len(self.classes) > 1:
-                each = self.by_class[:, k].tolist()
-                column["by_class"] = dict(zip(self.classes, each, strict=True))
-            columns.append(column)
+        order = self.order.tolist()
+        columns = [{"name": self.names[k], "importance": float(self.values[k])} for k in order]
         return {"n_rows": self.n_rows, "of": self.what, "columns": columns}
 
 
@@ -96,7 +84,7 @@ def importance_of(
         weights = (positive - negative).T @ weights / (n_classes - 1)
     gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(weights))
     blocks = row_slices(source.n_rows, min(1024, rows_at_once(len(held))))
-    squares = np.zeros((len(weights), len(held)))
+    squares = np.zeros(len(held))
     ranges = ColumnRanges("standard")
     for (_, stop), found in workers.over(source, _squares_of_block, blocks, gradients):
         squares += found[0]
@@ -106,25 +94,13 @@ def importance_of(
     low, high = ranges.range(len(held))
     # Constant columns have exact zeros.
     deviations = np.where(low < high, ranges.moments(len(held))[1], 0.0)
-    squares *= deviations**2 / source.n_rows
+    squares *= deviations**2 / (source.n_rows * len(weights))
     names, squares = _of_columns(model, held, squares)
-    classes = tuple(format_label(value) for value in model.classes.tolist())
-    classes = classes if n_classes > 2 else classes[1:]
+    whose = "each class" if n_classes > 2 else format_label(model.classes[1])
     what = {"regression": "the prediction", "novelty": "the score"}.get(
-        model.task, f"the decision value for {'each class' if n_classes > 2 else classes[0]}"
+        model.task, f"the decision value for {whose}"
     )
-    return Importance(names, what, classes, np.sqrt(squares), source.n_rows)
-
-
-def _squares_of_block(
-    source: RowSource, block: tuple[int, int], gradients: Gradients
-) -> tuple[Float64Array, ColumnRanges]:
-    """Sums of the squares of the derivatives over a range of rows, and its columns."""
-    rows = source.read(*block)
-    squares = np.zeros((len(gradients.weights), source.n_features))
-    for part in gradients(rows):
-        squares += np.square(part).sum(axis=1)
-    return squares, ColumnRanges("standard").add(rows)
+    return Importance(names, what, np.sqrt(squares), source.n_rows)
 
 
 def _of_columns(
@@ -139,6 +115,16 @@ def _of_columns(
     if model.table is None:
         return tuple(names), squares
     places = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    sums = np.zeros((len(places), len(squares)))
-    np.add.at(sums, np.array([places[name] for name in names]), squares.T)
-    return tuple(places), sums.T
+    sums = np.bincount([places[name] for name in names], weights=squares)
+    return tuple(places), sums.astype(np.float64)
+
+
+def _squares_of_block(
+    source: RowSource, block: tuple[int, int], gradients: Gradients
+) -> tuple[Float64Array, ColumnRanges]:
+    """Sums of the squares of the derivatives over a range of rows, and its columns."""
+    rows = source.read(*block)
+    squares = np.zeros(source.n_features)
+    for part in gradients(rows):
+        squares += np.square(part).sum(axis=(0, 1))
+    return squares, ColumnRanges("standard").add(rows)

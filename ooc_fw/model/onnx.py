@@ -33,7 +33,13 @@ def to_onnx(model: Model) -> bytes:
     package onnx or an operator is missing, and for a model of more than 2 GB.
     """
     graph = _Graph()
-    _check_size(8 * len(model.support_vectors) * model.n_features)
+    # The vectors with their weights, the scaling and the centre; there are no external data.
+    numbers = (len(model.support_vectors) + 4) * (model.n_features + len(model.machines) + 1)
+    if 8 * numbers >= 2**31 - 2**20:
+        raise InputError(
+            "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
+            "rows are dense; train one with landmarks (--landmarks N)"
+        )
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
     if model.task == "regression":
         assert model.spread is not None
@@ -117,18 +123,9 @@ class _Graph:
             ir_version=8,
             producer_name="ooc-fw",
         )
-        _check_size(model.ByteSize())
         self._onnx.checker.check_model(model)
         content: bytes = model.SerializeToString()
         return content
-
-
-def _check_size(n_bytes: int) -> None:
-    if n_bytes >= 2**31:  # there are no external data
-        raise InputError(
-            "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
-            "rows are dense; train one with landmarks (--landmarks N)"
-        )
 
 
 def _operator(name: str) -> Callable[[_Tensor, _Value], _Tensor]:

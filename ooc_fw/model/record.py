@@ -211,12 +211,10 @@ class Model:
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
         return replace(self, rows=numbers, weighted_rows=weighted)
 
-    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]] | None) -> Model:
-        """Same model, with a and b of the sigmoid of each classifier; None: no probabilities."""
-        n = len(self.machines)
-        both = np.full((n, 2), np.nan) if sigmoids is None else np.array(sigmoids).reshape(n, 2)
-        machines = replace(self.machines, sigmoid_a=both[:, 0], sigmoid_b=both[:, 1])
-        return replace(self, machines=machines)
+    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
+        """Same model, with a and b of the sigmoid of each classifier."""
+        a, b = np.array(sigmoids).T
+        return replace(self, machines=replace(self.machines, sigmoid_a=a, sigmoid_b=b))
 
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False

@@ -22,7 +22,7 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
         assert result[name] == plain[name]
     model = load_model(tmp_path / "m.h5")
     estimator = FrankWolfeSVC(C=5, probability=True, random_state=0).fit(data_file)
-    (own,), (other,) = model.classifiers, estimator.model_.classifiers
+    own, other = model.machines, estimator.model_.machines
     assert (own.sigmoid_a, own.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
     model.with_sigmoids(None).save(tmp_path / "bare.h5")
     assert (tmp_path / "bare.h5").read_bytes() == (tmp_path / "plain.h5").read_bytes()

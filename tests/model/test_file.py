@@ -100,18 +100,6 @@ def test_layout_is_the_documented_one(tmp_path, sparse):
         assert types_of(file["machines"]) == places | dict.fromkeys(numbers, "float64")
 
 
-def test_sides_of_classifiers_are_in_the_file(tmp_path):
-    for n_classes, landmarks, sides in (
-        (2, True, [[0], [1]]),
-        (3, True, [[-1, -1, -1], [0, 1, 2]]),
-        (3, False, [[0, 0, 1], [1, 2, 2]]),
-    ):
-        make_model(random_rows(4), n_classes, landmarks=landmarks).save(tmp_path / "m.h5")
-        with h5py.File(tmp_path / "m.h5") as file:
-            found = [file[f"machines/{name}"][...].tolist() for name in ("negative", "positive")]
-            assert (found, "jitter" in file.attrs) == (sides, landmarks)
-
-
 def test_equal_models_give_equal_files():
     model = make_model(random_rows(4))
     first = content_of(model)

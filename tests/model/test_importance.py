@@ -25,8 +25,7 @@ def made(n, d, seed=0):
 
 
 def same(one, other, **tolerance):
-    for name in ("values", "by_class"):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), **tolerance)
+    np.testing.assert_allclose(one.values, other.values, **tolerance)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
@@ -44,18 +43,15 @@ def test_ranks_of_known_columns_are_those_of_permutations(kernel):
 
 
 @pytest.mark.parametrize("landmarks", [None, 60])
-def test_each_class_has_its_own(landmarks):
+def test_columns_of_all_classes_matter(landmarks):
     """Column k says whether it is class k; the classifiers are of pairs, or against the rest."""
     rng = np.random.default_rng(0)
     X = rng.random((600, 5)).astype(np.float32)
     y = np.array(["a", "b", "c"])[X[:, :3].argmax(axis=1)]
     estimator = FrankWolfeSVC(C=10, landmarks=landmarks, random_state=0).fit(X, y)
     found = estimator.model_.importance(X)
-    assert found.classes == ("a", "b", "c")
-    assert found.by_class.argmax(axis=1).tolist() == [0, 1, 2]
-    np.testing.assert_allclose(found.values**2, (found.by_class**2).mean(axis=0))
-    described = found.to_dict()["columns"][0]
-    assert described["by_class"].keys() == {"a", "b", "c"}
+    assert {*found.order[:3].tolist()} == {0, 1, 2}
+    assert found.what == "the decision value for each class"
 
 
 def test_regression_and_novelty_are_in_their_own_units():
@@ -87,21 +83,6 @@ def test_storage_dask_and_samples_change_little(tmp_path):
     whole = model.importance(X, rows=None)
     assert whole.n_rows == 3000
     same(first, whole, rtol=0.2)
-
-
-def test_encoded_category_is_one_column(ooc_fw, tmp_path):
-    """Its values, and the counts beside them, count together."""
-    rng = np.random.default_rng(0)
-    town = rng.integers(0, 40, 800)
-    lines = [f"t{a},{b:.3f},{a % 2}" for a, b in zip(town, rng.random(800), strict=True)]
-    (tmp_path / "t.csv").write_text("town,noise,y\n" + "\n".join(lines) + "\n")
-    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
-    encode = ("--target-encode", "town", "--scale", "standard")
-    ooc_fw("convert", tmp_path / "t.csv", data, "--label", "y", *encode).done()
-    ooc_fw("train", data, "-o", model, "--quiet").done()
-    found = ooc_fw("importance", model, data, "--json", "--quiet").json()
-    assert [one["name"] for one in found["columns"]] == ["town", "noise"]
-    assert found["of"] == "the decision value for 1"
 
 
 def test_scaled_and_raw_rows_give_the_same(ooc_fw, tmp_path):

@@ -76,20 +76,12 @@ def test_probabilities(n_classes, options):
 
 
 def test_rows_are_scaled_in_the_graph():
-    X, raw = rows(), np.abs(rows(seed=3)).astype(np.float64) * 100
-    own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0)
-    scaling = Scaling("standard", True, np.arange(5.0), np.full(5, 0.25))
-    model = replace(own.model_, scaling=scaling)
-    (expected,) = decide(model, like_training(model, [raw]))
-    np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
-
-
-def test_logarithms_of_small_values_and_columns_far_from_zero():
     X = np.abs(rows()).astype(np.float64)
     own = FrankWolfeSVC(gamma=0.2).fit(X, X[:, 0] > 0.5)
     tiny = Scaling("standard", True, np.zeros(5), np.full(5, 1e16))
     far = Scaling("standard", False, np.full(5, 1.7e9), np.full(5, 0.1))
-    for scaling, raw in ((tiny, X * 1e-16), (far, 1.7e9 + 10 * X)):
+    usual = Scaling("standard", True, np.arange(5.0), np.full(5, 0.25))
+    for scaling, raw in ((tiny, X * 1e-16), (far, 1.7e9 + 10 * X), (usual, 100 * X)):
         model = replace(own.model_, scaling=scaling)
         (expected,) = decide(model, like_training(model, [raw]))
         np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)

@@ -103,14 +103,12 @@ def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
         check_figure("gap.png")
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_importance_is_drawn_in_its_order(several):
-    values = np.array([[1.0, 4, 2, 3]])
+def test_importance_is_drawn_in_its_order():
+    values = np.array([1.0, 4, 2, 3])
     found = Importance(
         names=("a", "$b^{$", "a category with a long name", "d"),
         what="the score",
-        classes=("b", "c") if several else ("b",),
-        by_class=np.vstack([values, values]) if several else values,
+        values=values,
         n_rows=9,
     )
     figure = draw_importance(found, 3)
