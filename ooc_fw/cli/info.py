@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data != "-" and not Path(args.data).is_dir():
         formats.check_regular(args.data)  # it is opened several times
     is_table = args.label is not None or args.header is not None
-    is_store = formats.is_store(args.data)
-    kind = "" if is_store else formats.detect_format(args.data, is_table=is_table)
+    kind = formats.detect_format(args.data, is_table=is_table)
     if kind == "hdf5" and common.is_model(Path(args.data)):
         result = describe_model(load_model(args.data), shlex.quote(args.data))
     elif kind in formats.TABLES:

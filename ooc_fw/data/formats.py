@@ -57,12 +57,6 @@ def format_of(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def is_store(path: str) -> bool:
-    """Whether a path names a zarr store: a folder with its metadata."""
-    metadata = ("zarr.json", ".zgroup", ".zarray")
-    return any(os.path.isfile(os.path.join(path, name)) for name in metadata)
-
-
 def open_bytes(path: str) -> io.BufferedReader:
     """Open a file; InputError if it is missing, a folder, or cannot be read."""
     with reading(path):
@@ -86,8 +80,10 @@ def check_regular(path: str) -> None:
 
 
 def _format_inside(folder: str) -> str:
-    """Format of the files of a table in a folder; InputError if they are not all its rows."""
+    """Format of a zarr store, or of the files of a table; InputError if they hold other rows."""
     names = {*os.listdir(folder)}
+    if {"zarr.json", ".zgroup", ".zarray"} & names:
+        return "zarr"
     if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
         raise InputError(
             f"{folder} is a table of Delta, Hudi or Iceberg, whose files hold removed rows, too; "
@@ -109,7 +105,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     INDEX:VALUE. All else counts as "libsvm".
     """
     if os.path.isdir(path):
-        return "zarr" if is_store(path) else _format_inside(path)
+        return _format_inside(path)
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
         return "csv" if is_table else "libsvm"  # bytes of a pipe can be read only once
     head = read_head(path)

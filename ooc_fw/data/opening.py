@@ -92,7 +92,7 @@ def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) ->
 
 def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
     """Rows in a file or store."""
-    kind = "zarr" if formats.is_store(path) else _kind_of(path)
+    kind = _kind_of(path)
     if kind == "npy":
         source = open_rows(open_npy(path), given)
     elif kind == "zarr":
@@ -123,13 +123,13 @@ def _reopen(path: str, x_name: str, label: str | None, seen: tuple[Any, ...]) ->
 
 
 def _kind_of(path: str) -> str:
-    """Kind of a file of rows: "hdf5" or "npy"; InputError for other files."""
+    """Kind of a file of rows: "hdf5", "npy" or "zarr"; InputError for other files."""
     kind = formats.detect_format(path)
+    if kind in ("hdf5", "npy", "zarr"):
+        return kind
     is_table = kind in formats.TABLES
     if not is_table:
         formats.check_regular(path)
-        if kind in ("hdf5", "npy"):
-            return kind
         head = formats.read_head(path)
         if formats.format_of(head) is None and (not head or b"\0" in head):
             raise DamageError(

@@ -25,7 +25,7 @@ from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.readers import LabelNumbers, ParseOptions, ordered_map
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
-from ooc_fw.data.formats import TABLES, detect_format, is_store
+from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, take_rows
@@ -288,7 +288,7 @@ def table_in(model: Model, X: Any) -> Iterator[Table | None]:
         yield None
     elif isinstance(X, str | os.PathLike):
         path = os.fspath(X)
-        is_file = os.path.isfile(path) or (os.path.isdir(path) and not is_store(path))
+        is_file = os.path.isfile(path) or os.path.isdir(path)
         kind = detect_format(path, is_table=True) if is_file else ""
         yield Table(path, kind, path) if kind in TABLES else None
     elif names is None or {*(model.columns or ())} <= {*names}:
