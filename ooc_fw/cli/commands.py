@@ -186,9 +186,9 @@ Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
     ),
     "help": Command(
         "main.show_help",
-        "Print a guide on memory, streams, tables, ..., or the help of a command.",
+        "Print a guide on memory, streams, tables, ...",
         "topic",
-        {"topic": Option(None, "a guide or a command", name="", metavar="TOPIC", nargs="?")},
+        {"topic": Option(None, "a guide", name="", metavar="TOPIC", nargs="?")},
     ),
     "warm-up": Command(
         "demo.warm_up",

@@ -100,9 +100,7 @@ def _messages_on_stderr() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = lambda message, kind, *_, **__: logger.log(
-                logging.DEBUG if issubclass(kind, DeprecationWarning) else logging.WARNING, message
-            )
+            warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
             yield
     finally:
         logger.removeHandler(handler)
@@ -116,17 +114,13 @@ class _Sentence(logging.Formatter):
 
 
 def show_help(args: Namespace) -> int:
-    """Print a guide on memory, streams, tables, ..., or the help of a command."""
+    """Print a guide on memory, streams, tables, ..."""
     folder = files("ooc_fw") / "guides"
     guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
     topic = args.topic or "index"
-    if topic not in {*guides, *COMMANDS}:
-        raise InputError(
-            f"there is no guide {topic!r}; the topics are {', '.join(guides)}, and "
-            f"the commands {', '.join(COMMANDS)}"
-        )
-    if topic in guides:
-        text = (folder / f"{topic}.md").read_text(encoding="utf-8")
-        lines = [line for line in text.splitlines() if not line.startswith(("<!--", "!["))]
-        print(*lines, sep="\n")
-    return main([topic, "--help"]) if topic in COMMANDS else DONE
+    if topic not in guides:
+        raise InputError(f"there is no guide {topic!r}; the topics are {', '.join(guides)}")
+    text = (folder / f"{topic}.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith(("<!--", "!["))]
+    print(*lines, sep="\n")
+    return DONE

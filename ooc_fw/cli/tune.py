@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     described = describe(result.fitted)
     facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
     values = {
-        "data": args.data,
-        **{name: value for name, value in vars(result).items() if name != "fitted"},
+        "metric": result.metric,
+        "n_rows": result.n_rows,
         "best": vars(result.best),
         "points": [*map(vars, result.points)],
         "refit": {name: described[name] for name in facts},

@@ -1,7 +1,4 @@
-"""All figures: training runs, how good a model is, importance.
-
-They are drawn by matplotlib, an optional package, which is imported when a figure is drawn.
-"""
+"""All figures; matplotlib, an optional package, is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -92,14 +89,10 @@ def draw_runs(runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS)) -> Fig
                 if run.n_events > 0:
                     _draw_run(ax, name, run)
             ax.set(xlabel="time (s)", ylabel=PANELS[name][1])
-            if name == "gap":
-                ax.set_yscale("log", nonpositive="mask")
-            else:
-                ax.set_ylim(bottom=0)
+            ax.set_yscale("log" if name == "gap" else "linear")
             handles |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         if handles:
             figure.legend(handles.values(), handles, loc="outside lower left")
-            figure.set_figheight(figure.get_figheight() + 0.2 * (1 + len(handles)))
     return figure
 
 
@@ -156,8 +149,8 @@ def draw_fit(targets: Any, predictions: Any) -> Figure:
     from sklearn.metrics import PredictionErrorDisplay
 
     with _drawing((4.6, 4.4)) as (figure, (ax,)):
-        how: dict[str, Any] = {"kind": "actual_vs_predicted", "random_state": 0, "ax": ax}
-        PredictionErrorDisplay.from_predictions(targets, predictions, **how)
+        how: dict[str, Any] = {"kind": "actual_vs_predicted", "random_state": 0}
+        PredictionErrorDisplay.from_predictions(targets, predictions, ax=ax, **how)
         ax.set_title(f"True and predicted values of {len(targets):,} rows")
     return figure
 

@@ -1,7 +1,6 @@
 """Progress of a run while it is under way: lines of text, and a log of events.
 
-Callbacks read `ooc_fw.solver.state.SolverState` and never change the run. tqdm is not used: its
-import takes a twentieth of a second, and it shows nothing new while one step lasts long.
+tqdm is not used: its import takes a twentieth of a second, and one step may last long.
 """
 
 from __future__ import annotations
