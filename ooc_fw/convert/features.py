@@ -118,19 +118,18 @@ class TableEncoder(Encoder):
             wrong &= ~missing
             sums = np.stack([np.nansum(values, axis=0), missing.sum(axis=0)])
         for row, j in np.argwhere(wrong)[:1].tolist():
-            raise InputError(f"{place(int(kept[row]))}: {self._reason(j, values[row, j])}")
+            name = record.columns[j]
+            what = f"{values[row, j]:g}: not finite, beyond float32, without log1p, or not a date"
+            if np.isnan(values[row, j]):
+                what = f"missing; train with --impute mean or --drop {name}"
+            raise InputError(
+                f"{place(int(kept[row]))}: the value in column {name!r} is {what}, or correct or "
+                f"delete the row"
+            )
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code takes no others
         words = [columns[name] for name in record.encodings]
         return ParsedBlock(numbers, CSRRows.from_dense(values), 0, 0, 0, (), words, counts, sums)
-
-    def _reason(self, column: int, value: float) -> str:
-        """What is wrong with a value that cannot be taken."""
-        name = self._record.columns[column]
-        what = f"{value:g}: not finite, beyond float32 (3.4e38), without log1p, or not a date"
-        if np.isnan(value):
-            what = f"missing; train with --impute mean or --drop {name}"
-        return f"the value in column {name!r} is {what}, or correct or delete the row"
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)
@@ -155,8 +154,16 @@ class TableEncoder(Encoder):
         if self._learns:
             words = {name: sorted(codes.words) for name, codes in self._codes.items()}
             categories = [words.get(name) for name in record.columns]
-            means = None if record.means is None else self._means()
-            record = replace(record, categories=categories, means=means)
+            record = replace(record, categories=categories)
+        if self._learns and record.means is not None:
+            n_known = self._counts["rows"] - self._sums[1]
+            for j in np.flatnonzero(n_known == 0)[:1].tolist():
+                raise InputError(
+                    f"column {record.columns[j]!r} of {self._name} holds no number at all; leave "
+                    f"it out with --drop {record.columns[j]}"
+                )
+            means = np.where(record.is_hot, 0.0, self._sums[0] / n_known).tolist()
+            record = replace(record, means=means)
         if record.means is not None:
             ranges.fill(log.log_values(np.array(record.means)), self._sums[1])
         n_columns = len(record.columns)
@@ -168,17 +175,6 @@ class TableEncoder(Encoder):
             ranges.append(n_columns, np.ones((1, n_more)), np.array([ranges.n_rows]))
         self._take(record)
         return record.widths
-
-    def _means(self) -> list[float]:
-        n_known = self._counts["rows"] - self._sums[1]
-        for j in np.flatnonzero(n_known == 0)[:1].tolist():
-            name = self._record.columns[j]
-            raise InputError(
-                f"column {name!r} of {self._name} holds no number at all; leave it out with --drop "
-                f"{name}"
-            )
-        means: list[float] = np.where(self._record.is_hot, 0.0, self._sums[0] / n_known).tolist()
-        return means
 
     def _take(self, record: TableRecord) -> None:
         """Take a record, and find the feature of each code that it knows."""

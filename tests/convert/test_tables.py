@@ -59,6 +59,23 @@ def refused(run, tmp_path):
     return refused
 
 
+def write_table(path, columns):
+    """Write a table as CSV, Parquet or Arrow, by the name of the file."""
+    if path.suffix == ".csv":
+        columns = {
+            name: getattr(one, "tolist", lambda one=one: one)() for name, one in columns.items()
+        }
+        rows = [columns, *zip(*columns.values(), strict=True)]
+        path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table(columns), path, row_group_size=90)
+    else:
+        table = pa.table(columns)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
 @pytest.fixture
 def save(tmp_path):
     """Write a file of some format by its name; its path."""
@@ -70,7 +87,7 @@ def save(tmp_path):
         elif path.suffix == ".hdf5":
             write_hdf5(path, **parts)
         else:
-            parquet.write_table(columns[0] if columns else pa.table(parts), path)
+            write_table(path, columns[0] if columns else parts)
         return path
 
     return save
@@ -89,20 +106,15 @@ def columns_of(X, y):
     return dict(zip(["a", "b", "class", "c", "d", "e"], [*X.T[:2], y, *X.T[2:]], strict=True))
 
 
-def csv_of(X, y):
-    columns = columns_of(X, y)
-    rows = [columns, *zip(*(column.tolist() for column in columns.values()), strict=True)]
-    return "".join(",".join(map(str, row)) + "\n" for row in rows).encode()
+def write_packed(path, X, y):
+    write_table(path.with_suffix(""), columns_of(X, y))
+    path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
 
 
 def write_hdf5(path, **nodes):
     with h5py.File(path, "w") as file:
         for name, values in nodes.items():
             file[name] = values
-
-
-def write_parquet(path, X, y):
-    parquet.write_table(pa.table(columns_of(X, y.astype(int))), path, row_group_size=90)
 
 
 def write_sparse(path, X, y):
@@ -114,9 +126,9 @@ def write_sparse(path, X, y):
 CLASS = {"label": "class"}
 NAMED = {"x_name": "rows", "label": "target"}
 TABLES = {  # name -> options, how the data are written
-    "csv": (CLASS, lambda path, X, y: path.write_bytes(csv_of(X, y))),
-    "csv.gz": (CLASS, lambda path, X, y: path.write_bytes(gzip.compress(csv_of(X, y)))),
-    "parquet": (CLASS, write_parquet),
+    "csv": (CLASS, lambda path, X, y: write_table(path, columns_of(X, y))),
+    "csv.gz": (CLASS, write_packed),
+    "parquet": (CLASS, lambda path, X, y: write_table(path, columns_of(X, y.astype(int)))),
     "npy": ("y.npy", lambda path, X, y: np.save(path, X)),
     "npy-fortran": ("y.npy", lambda path, X, y: np.save(path, np.asfortranarray(X))),
     "hdf5": (NAMED, lambda path, X, y: write_hdf5(path, rows=X, target=y)),
@@ -270,12 +282,7 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
         refused(text, message, like=like, **options)
 
 
-def test_numbers_may_be_categories(run, save):
-    path = save("t.parquet", zip=[7, 12, 7], w=[1.5, 0.5, 1.5], t=[True, False, True])
-    _, found = run(path, label="t", one_hot=["zip", "w"])
-    assert found.attrs["columns"].tolist() == [b"zip=12", b"zip=7", b"w=0.5", b"w=1.5"]
-    assert found.X.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
-    assert found.y.tolist() == [1, 0, 1]
+def test_numbers_may_be_categories(run):
     _, found = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])  # a code begins with 0
     assert found.X.tolist() == [[1, 0], [0, 1], [0, 1]]
 
@@ -552,23 +559,10 @@ def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     assert coded or all(len(own.values) == len({*own.codes}) for own in words)
 
 
-def test_only_wanted_columns_are_read(run, save, tmp_path):
-    table = pa.table({"a": [1.0, 2, 3], "t": ["x" * 10**6] * 3, "y": [0, 1, 1]})
-    paths = [save("t.parquet", table), tmp_path / "t.arrow"]
-    with pa.OSFile(str(paths[1]), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    for path in paths:
-        assert run(path, **Y, drop=["t"])[0].text_bytes < 1000
-
-
-def write_arrow(path, columns):
-    table = pa.table(columns)
-    if path.suffix == ".parquet":
-        parquet.write_table(table, path)
-    else:
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
-    return path
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_only_wanted_columns_are_read(run, save, name):
+    path = save(name, a=[1.0, 2, 3], t=["x" * 10**6] * 3, y=[0, 1, 1])
+    assert run(path, **Y, drop=["t"])[0].text_bytes < 1000
 
 
 WORDS = pa.array(["a", "b", "a", None])
@@ -588,15 +582,14 @@ COLUMNS = [
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
-def test_every_type_of_arrow(run, refused, tmp_path, column, suffix):
+def test_every_type_of_arrow(run, refused, save, column, suffix):
     """As numbers, as categories and as labels."""
     y = pa.array([0, 1, 0, 1])
-    path = write_arrow(tmp_path / f"t{suffix}", {"x": column, "y": y})
+    path = save(f"t{suffix}", x=column, y=y)
     X = run(path, **Y, one_hot=["x"], impute="mean")[1].X
     np.testing.assert_array_equal(np.sort(X, axis=1), [[0, 1], [0, 1], [0, 1], [0, 0]])
     assert X[0].tolist() == X[2].tolist() != X[1].tolist()
-    labelled = write_arrow(tmp_path / f"l{suffix}", {"x": y, "y": column})
-    counts = run(labelled, **Y, missing_labels="drop")[0].class_counts
+    counts = run(save(f"l{suffix}", x=y, y=column), **Y, missing_labels="drop")[0].class_counts
     assert sorted(counts.values()) == [1, 2]
     values = column.to_pylist()
     if isinstance(values[0], str):
@@ -623,11 +616,7 @@ def test_time_of_wide_tables_is_linear_in_their_columns(tmp_path, suffix):
     for width in (500, 500, 4000):  # the first run compiles
         X = np.random.default_rng(0).normal(size=(40, width)).astype(np.float32)
         columns = {f"c{j}": X[:, j] for j in range(width)} | {"y": np.arange(40) % 2}
-        path = tmp_path / f"t{suffix}"
-        if suffix == ".csv":
-            pd.DataFrame(columns).to_csv(path, index=False)
-        else:
-            write_arrow(path, columns)
+        path = write_table(tmp_path / f"t{suffix}", columns)
         begun = time.process_time()
         convert_files([path], tmp_path / "o.h5", **Y)
         seconds.append(time.process_time() - begun)
@@ -646,16 +635,12 @@ def test_categories_and_labels_are_compared_by_value(run, tmp_path, kind, use, c
     """Whatever container they are in, and whatever is in the training file."""
     made = []
     for k, column in enumerate(FORMS[kind]):
+        name = f"{k}.parquet" if isinstance(column, pa.Array) else f"{k}.csv"
+        column = column.split() if isinstance(column, str) else column
         columns = {"x": column, "w": [2, 1, 5], "y": [0, 1, 1]}
         if use == "label":
             columns = {"x": [7, 8, 9], "w": [2, 1, 5], "y": column}
-        made.append(tmp_path / f"{k}.csv")
-        if isinstance(column, pa.Array):
-            made[-1] = write_arrow(tmp_path / f"{k}.parquet", columns)
-        else:
-            cells = [one.split() if isinstance(one, str) else one for one in columns.values()]
-            rows = [columns, *zip(*cells, strict=True)]
-            made[-1].write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+        made.append(write_table(tmp_path / name, columns))
     for training in made:
         _, trained = run(training, "train.h5", **Y, **({} if use == "label" else {use: ["x"]}))
         for path in made:
@@ -667,26 +652,14 @@ def test_categories_and_labels_are_compared_by_value(run, tmp_path, kind, use, c
     assert "category that" not in caplog.text
 
 
-@pytest.mark.parametrize("extra", [0, 3])
-def test_files_without_names_have_as_many_columns(run, refused, tmp_path, extra):
-    """Another column, or one fewer, would move all that follow it."""
-    rows = np.random.default_rng(0).normal(size=(6, 3)).round(3)
-    text = "\n".join(",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(rows)) + "\n"
-    run(text, "train.h5", header=False, label="3")
-    wrong = np.insert(rows, extra, 9.5, axis=1)
-    lines = [",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(wrong)]
-    path = tmp_path / "wrong.csv"
-    path.write_text("\n".join(lines) + "\n")
-    refused(path, r"wrong\.csv has 5 columns and .*train\.h5 has 4", like=tmp_path / "train.h5")
-    narrow = tmp_path / "narrow.csv"
-    narrow.write_text("\n".join(line.split(",", 3)[3] for line in lines) + "\n")
-    refused(narrow, "has 2 columns and .* has 4", like=tmp_path / "train.h5")
-    np.save(tmp_path / "wrong.npy", wrong)
-    np.save(tmp_path / "y.npy", np.arange(6) % 2)
-    files = {"labels": tmp_path / "y.npy", "like": tmp_path / "train.h5"}
-    refused(tmp_path / "wrong.npy", r"has 4 columns and .* has 3", **files)
-    unlabelled = tmp_path / "new.csv"
-    unlabelled.write_text("\n".join(line.rpartition(",")[0] for line in text.split()) + "\n")
-    report, found = run(unlabelled, "new.h5", like=tmp_path / "train.h5")
+def test_files_without_names_have_as_many_columns(run, refused, save, tmp_path):
+    """Another column, or one fewer, would move all that follow it; labels may be left out."""
+    like = tmp_path / "train.h5"
+    _, train = run("5,1.5,a\n6,2.5,b\n", "train.h5", header=False, label="2")
+    for text, n_columns in (("9,5,1.5,a\n", 4), ("1.5\n", 1)):
+        refused(text, rf"has {n_columns} columns and .*train\.h5 has 3", like=like)
+    files = {"labels": save("y.npy", np.arange(6) % 2), "like": like}
+    refused(save("wrong.npy", np.zeros((6, 3))), r"has 3 columns and .* has 2", **files)
+    report, found = run("5,1.5\n6,2.5\n", "new.h5", like=like)
     assert report.class_counts == {}
-    np.testing.assert_array_equal(found.X, read(tmp_path / "train.h5").X)
+    np.testing.assert_array_equal(found.X, train.X)
