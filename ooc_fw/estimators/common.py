@@ -229,9 +229,14 @@ class Trainer(BaseEstimator):
         self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None
     ) -> None:
         """Set the attributes of any model."""
+        solutions = [landmarks] if landmarks else [pair.solution for pair in pairs]
         self.model_ = model
         self.pairs_ = pairs
-        self._landmarks = landmarks
+        self.solution_: Solution | LandmarkSolution = solutions[0]
+        self.n_iter_ = sum(each.iterations for each in solutions)
+        self.support_: Int64Array = model.rows
+        self.support_vectors_: Rows = model.support_vectors
+        self.certified_gap_ = model.certified_gap
         self.n_features_in_ = model.n_features
         self.fit_status_ = int(not Status(model.status).reached)
 
@@ -243,30 +248,8 @@ class Trainer(BaseEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     @property
-    def solution_(self) -> Solution | LandmarkSolution:
-        return self._landmarks or self.pairs_[0].solution
-
-    @property
-    def n_iter_(self) -> int:
-        if self._landmarks is not None:
-            return self._landmarks.iterations
-        return sum(pair.solution.iterations for pair in self.pairs_)
-
-    @property
-    def support_(self) -> Int64Array:
-        return self.model_.rows
-
-    @property
-    def support_vectors_(self) -> Rows:
-        return self.model_.support_vectors
-
-    @property
     def dual_coef_(self) -> Float64Array:
         return self.model_.weights().T
-
-    @property
-    def certified_gap_(self) -> float | None:
-        return self.model_.certified_gap
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""

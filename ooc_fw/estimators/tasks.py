@@ -5,7 +5,7 @@ Data on disk are passed on unread; only arrays in RAM go through scikit-learn's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.estimators.common import Trainer, documented, is_array
+from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.problem import class_factors
@@ -224,18 +225,18 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self.gap_scope_ = "all"
         self.classes_ = known
         self.class_weight_ = np.ones(len(known))
-        rows = []
-        places = []
-        for pair in self.pairs_:
-            if not pair.stands_in:
-                rows.append(pair.solution.rows)
-                places.append(np.where(pair.solution.labels > 0, pair.positive, pair.negative))
-        _, one_each = np.unique(np.concatenate(rows), return_index=True)
-        counts = np.bincount(np.concatenate(places)[one_each], minlength=len(known))
-        self.n_support_ = counts.astype(np.int32)
+        self.n_support_ = _rows_of_classes(self.pairs_, len(known))
         if first:
             self._name_features()
         return self
+
+
+def _rows_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:
+    """Number of rows of each class among the support vectors of all pairs."""
+    seen = [pair for pair in pairs if not pair.stands_in]
+    codes = [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in seen]
+    _, first = np.unique(np.concatenate([pair.solution.rows for pair in seen]), return_index=True)
+    return np.bincount(np.concatenate(codes)[first], minlength=n_classes).astype(np.int32)
 
 
 def _agreed_classes(
