@@ -35,8 +35,16 @@ from ooc_fw.system.errors import (
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
-from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
-from ooc_fw.training.held_out import before_calibration, calibrated
+from ooc_fw.training.fit import (
+    FIELDS,
+    Fit,
+    before_calibration,
+    calibrated,
+    describe,
+    fit,
+    make_problem,
+    read_answers,
+)
 from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)

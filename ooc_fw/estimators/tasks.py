@@ -30,8 +30,7 @@ from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.fit import Fit, fit
-from ooc_fw.training.held_out import before_calibration, calibrated
+from ooc_fw.training.fit import Fit, before_calibration, calibrated, fit
 from ooc_fw.training.streams import Stream
 
 

@@ -34,7 +34,7 @@ from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Phase, Solution, SolverState, Status, StepKind, Warm
+from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.memory import program_bytes
@@ -96,7 +96,8 @@ class _Training:
         self._plan_of(int(self.n_rows.argmax()))  # if memory suffices for this pair, for all
         with self.interrupt:
             self._solve_small()
-            for k in range(len(self.pairs)):
+            # The larger ones come last, and have the time that the others leave.
+            for k in np.argsort(self.n_rows, kind="stable").tolist():
                 if k not in self.solutions:
                     self._finish(k, self._solve(k))
         return self._all_pairs(self.solutions)
@@ -247,12 +248,15 @@ class _Training:
         """
         over = over or self._why_over()
         problem, rows = self.partition.pair(*self.pairs[k])
-        if over is None:
-            callbacks = [lambda state: self._tell(k, state)]
-            plan = self._plan_of(k).with_options(max_time=self._seconds(k))
+        plan = self._plan_of(k)
+        callbacks: list[Callback] = []
+        if over is not None:
+            plan = plan.with_options(max_iter=0, max_time=None, certify=False)
         else:
-            callbacks = []
-            plan = self._plan_of(k).with_options(max_iter=0, max_time=None, certify=False)
+            callbacks.append(lambda state: self._tell(k, state))
+            if self.deadline.limited:
+                share = self.deadline.left() / (len(self.pairs) - len(self.solutions))
+                plan = plan.with_options(max_time=max(1e-9, share))
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
         solution = solve_problem(problem, plan, session)
         return replace(
@@ -261,18 +265,6 @@ class _Training:
             rows=rows[solution.rows],
             support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
         )
-
-    def _seconds(self, k: int) -> float | None:
-        """Time for a classifier: its share of what is left, in proportion to its work.
-
-        But even the least of them gets some: starting takes time, too.
-        """
-        if not self.deadline.limited:
-            return None
-        work = self.n_rows.astype(np.float64) ** 2
-        work += 0.1 * work.mean()
-        later = [other for other in range(k, len(work)) if other not in self.solutions]
-        return max(1e-9, self.deadline.left() * float(work[k] / work[later].sum()))
 
     # -- all pairs -------------------------------------------------------------------------------
 

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ooc_fw.training.held_out
 from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.machines import class_pairs, fit_sigmoid
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import signal_of
-from ooc_fw.training.fit import fit
-from ooc_fw.training.held_out import before_calibration, calibrated, choose_held_out
+from ooc_fw.training.fit import before_calibration, calibrated, choose_held_out, fit
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 OPTIONS = TrainOptions(C=10.0)
@@ -51,7 +49,7 @@ def problem():
 def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatch):
     """The same by plain indexing."""
     X, codes = problem
-    monkeypatch.setattr(ooc_fw.training.held_out, "PART_TOL", 1e-6)
+    monkeypatch.setattr("ooc_fw.training.fit.PART_TOL", 1e-6)
     options = replace(OPTIONS, tol=1e-6)
     held = choose_held_out(codes, False, np.random.default_rng(options.seed))
     rest = np.setdiff1d(np.arange(240), held)
