@@ -191,19 +191,29 @@ def is_decided(
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
-    scores = values
-    lower = values - bound
-    upper = values + bound
-    if decision == "ovo":
-        scores = class_scores(values, n_classes)
-        lower, upper = (
-            class_scores(lower, n_classes, for_negative=upper),
-            class_scores(upper, n_classes, for_negative=lower),
-        )
-    places = np.arange(len(values)), scores.argmax(axis=1)
-    of_first = lower[places]
-    upper[places] = -np.inf
-    return np.asarray(of_first > upper.max(axis=1) + rounding)
+    if decision == "ovr":
+        return _is_clear(values.argmax(axis=1), values - bound, values + bound, rounding)
+    scores = class_scores(values, n_classes)
+    first = scores.argmax(axis=1)
+    # For most rows no sign is in doubt, and the first class has a vote more, which no sums make.
+    decided = (np.abs(values) > bound).all(axis=1) & _is_clear(first, scores, scores, 0.7)
+    rest = np.flatnonzero(~decided)
+    low = values[rest] - bound[rest]
+    high = values[rest] + bound[rest]
+    lower = class_scores(low, n_classes, for_negative=high)
+    upper = class_scores(high, n_classes, for_negative=low)
+    decided[rest] = _is_clear(first[rest], lower, upper, rounding)
+    return decided
+
+
+def _is_clear(
+    first: Int64Array, lower: Float64Array, upper: Float64Array, least: float
+) -> npt.NDArray[np.bool_]:
+    """Whether the lower score of the first class is above the upper ones of others by `least`."""
+    places = np.arange(len(first)), first
+    others = upper.copy()
+    others[places] = -np.inf
+    return np.asarray(lower[places] > others.max(axis=1) + least)
 
 
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
