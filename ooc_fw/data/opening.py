@@ -183,8 +183,6 @@ def train_test_split(
     seed: int = 0,
     *,
     labels: Any = None,
-    x_name: str = "X",
-    label: str = "y",
     stratify: bool = False,
 ) -> tuple[SubsetSource, SubsetSource]:
     """Split labelled rows into two random parts, without loading or copying them.
@@ -194,7 +192,7 @@ def train_test_split(
 
     Parameters
     ----------
-    data, labels, x_name, label
+    data, labels
         As for `open_dataset`.
     test_share : float
         Share of the rows in the test part, above 0 and below 1.
@@ -216,7 +214,7 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
-    source = open_source(data, labels, x_name=x_name, label=label)
+    source = open_source(data, labels)
     return hold_out(source, draw_test_rows(source, test_share, seed, stratify=stratify))
 
 

@@ -96,11 +96,9 @@ class ColumnRanges:
             self._records = self._wide(max(n_features, 2 * len(self._records)))
 
     def _wide(self, n_features: int) -> Float64Array:
-        """Records of so many columns, those never met being 0."""
-        records = np.zeros((n_features, self._records.shape[1]))
-        met = min(n_features, len(self._records))
-        records[:met] = self._records[:met]
-        return records
+        """Copy of the records of so many columns, those never met being 0."""
+        n_more = max(0, n_features - len(self._records))
+        return np.pad(self._records, ((0, n_more), (0, 0)))[:n_features]
 
     @property
     def n_stored(self) -> int:
