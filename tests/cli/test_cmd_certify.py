@@ -14,8 +14,6 @@ def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     outcome = ooc_fw("certify", model_file, data_file, "--json")
     assert (outcome.status, outcome.err) == (0, "")
     result = outcome.json()
-    names = ["certified_gap", "gap_scope", "pair_gap", "objective", "rho", "tol", "reached"]
-    assert list(result) == names
     assert result["gap_scope"] == "all"
     assert result["pair_gap"] >= result["certified_gap"] <= 1e-3
     assert (result["tol"], result["reached"]) == (1e-3, True)
@@ -113,8 +111,7 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
     assert (outcome.status, outcome.err) == (0, "")
     result, model = outcome.json(), load_model(model_path)
     several = len(model.classes) > 2
-    names = ["certified_gap", "gap_scope", "primal", "dual", "n_support"]
-    assert list(result) == [*names, *["classifiers"] * several, "tol", "reached"]
+    assert ("classifiers" in result) == several
     assert result["reached"] == (result["certified_gap"] <= result["tol"])
     assert (result["gap_scope"], result["n_support"]) == ("span", 20)
     with h5py.File(data) as file:

@@ -10,7 +10,6 @@ import pytest
 from ooc_fw import open_dataset
 from ooc_fw.cli.main import main
 from ooc_fw.model.record import load_model
-from ooc_fw.system.errors import format_label
 from tests.support.files import write_dense
 
 
@@ -104,20 +103,6 @@ def test_text_wider_narrower_and_counted_from_zero(ooc_fw, model_file, tmp_path)
         assert (outcome.status, outcome.err) == (0, note)
         found.append(outcome.out)
     assert found[0] == found[1] == found[2]
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.txt"])
-def test_failure_leaves_the_old_output(ooc_fw, model_file, tmp_path, name):
-    (tmp_path / name).write_text("old")
-    (tmp_path / "bad.txt").write_text("3 1:0.5\n3 2:x\n")
-    ooc_fw("predict", model_file, tmp_path / "bad.txt", "-o", tmp_path / name).assert_refused("bad")
-    assert (tmp_path / name).read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"bad.txt", name}
-
-
-def test_labels_for_people():
-    numbers = (1.0, -1.0, 0.0, 2.5, 1e300, 0.1)
-    assert [format_label(x) for x in numbers] == ["1", "-1", "0", "2.5", "1e+300", "0.1"]
 
 
 def test_lines_and_table_agree(ooc_fw, sure_model, data_file, tmp_path):

@@ -2,7 +2,6 @@ import json
 import shutil
 
 import h5py
-import numpy as np
 import pytest
 
 
@@ -55,11 +54,3 @@ def test_a_file_cut_short(ooc_fw, damaged):
     assert outcome.status == 1
     assert "bad.h5 is damaged" in outcome.err
     assert not json.loads(outcome.out)["intact"]
-
-
-def test_a_foreign_file_says_so(ooc_fw, text_file, tmp_path):
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"], file["y"] = np.eye(3), np.arange(3)
-    ooc_fw("verify", tmp_path / "f.h5").assert_refused("has no checksums to compare with")
-    ooc_fw("verify", tmp_path / "none.h5").assert_refused("none.h5")
-    ooc_fw("verify", text_file).assert_refused("is LIBSVM text")

@@ -1,7 +1,6 @@
 """``--labels-as``: new labels at conversion, recorded in the file."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -69,24 +68,6 @@ def test_text_has_its_labels_mapped(folder):
     assert report.class_counts == {"none": 20, "some": 40}
     with pytest.raises(InputError, match=r"a\.txt .*has the label 2; .* as 2=NEW"):
         convert_files(["a.txt"], "b.h5", labels_as="0=none,1=some")
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("convert raw.csv x.h5 --label y --labels-as smurf.=2", "raw.csv, .* has the label n"),
-        ("convert raw.csv x.h5 --label y --labels-as normal.", "must be LABEL=NEW"),
-        ("convert raw.csv x.h5 --label y --labels-as a=1,a=2", "each label once"),
-        ("train raw.h5 --labels-as *=1", "unrecognized arguments: --labels-as"),
-        ("convert numbers.csv x.h5 --label y --task regression --labels-as *=1", "for classes"),
-        # Rows of 1, which are mapped already, would silently become -1.
-        ("convert numbers.csv x.h5 --label y --labels-as normal.=1,*=-1", "has the label 1; name"),
-    ],
-)
-def test_what_is_not_clear_is_refused(folder, capsys, command, said):
-    capsys.readouterr()
-    assert main(command.split()) == 2
-    assert re.search(said, capsys.readouterr().err)
 
 
 LABELS = st.sampled_from(["a", "b", "1", "1.0", "-3", "c"])

@@ -19,6 +19,19 @@ convert d.txt => convert needs IN and OUT.h5
 convert d.txt d.h5 --dense --sparse => not allowed with
 convert d.txt d.h5 --seed -1 => --seed: must be a whole number
 convert d.txt d.h5 --scale x => must be one of none, minmax, maxabs
+convert t.csv x.h5 --label label --labels-as 4=2 => has the label 3
+convert t.csv x.h5 --label label --labels-as normal. => must be LABEL=NEW
+convert t.csv x.h5 --label label --labels-as a=1,a=2 => each label once
+convert t.csv x.h5 --label label --task regression --labels-as *=1 => for classes
+train d.h5 --labels-as *=1 => unrecognized arguments: --labels-as
+verify X.npy => has no checksums to compare with
+verify none.h5 => none.h5
+verify d.txt => is LIBSVM text
+info t.csv --label z => lacks column 'z'
+info first.csv => holds numbers
+info empty.h5 => empty.h5
+info zero.txt => --zero-based
+info parts => parts does not exist; check the name
 help nothing => the topics are api, cells, changes
 
 train d.h5 --x-name Z => has no 'Z'
@@ -113,6 +126,9 @@ predict d.h5 d.h5 => ooc-fw train
 evaluate m.h5 d.h5 --threshold=nan => --threshold
 evaluate m.h5 d.h5 --positive attack => --positive attack: m.h5 knows -7 and 3
 evaluate m.h5 X.npy => X.npy has no labels
+evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: no, yes)
+evaluate m.h5 d.h5 --figure r.gif => has to end in .png, .svg or .pdf, not r.gif
+evaluate m.h5 d.h5 --figure none/r.png => none/r.png cannot be written
 certify m.h5 d.h5 --tol x => --tol: must be a positive number, not 'x'
 certify m.h5 t.csv => t.csv is a table
 importance m.h5 d.h5 --rows 0 => --rows
@@ -142,11 +158,18 @@ def folder(data_file, text_file, model_file, table, tmp_path_factory):
     for path, name in ((data_file, "d.h5"), (text_file, "d.txt"), (model_file, "m.h5")):
         shutil.copy(path, folder / name)
     texts = {"t.csv": "age,city,label\n1,2,3\n", "empty.h5": "", "empty.txt": ""}
+    texts |= {"first.csv": "0,red,0\n1,red,0\n", "zero.txt": "1 0:1\n"}
     texts |= {"words.txt": "a", "twice.txt": "1\n1", "far.txt": "1\n100000"}
     for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / "cut.h5").write_bytes(model_file.read_bytes()[:-100])
-    arrays = {"X": table.X, "y": table.y, "one": np.full(200, -7.0), "half": [0.5]}
+    arrays = {
+        "words": np.where(table.y > 0, "yes", "no"),
+        "X": table.X,
+        "y": table.y,
+        "one": np.full(200, -7.0),
+        "half": [0.5],
+    }
     for name, array in (arrays | {"wide": np.ones((2, 9), dtype=np.float32)}).items():
         np.save(folder / f"{name}.npy", array)
     log = str(folder / "log.jsonl")
