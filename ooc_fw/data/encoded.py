@@ -8,8 +8,8 @@ rows: `hold_out` encodes both parts again, from the labels of the training rows 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -52,13 +52,9 @@ class Categories:
     labels: ReadArray  # as the file stores them
     classes: Float64Array | None  # their values, in increasing order; None for targets
 
-    def viewed(self, view: Callable[[ReadArray], ReadArray]) -> Categories:
-        """Those of the rows that are in a `view` of the arrays."""
-        return replace(self, cells=view(self.cells), labels=view(self.labels))
-
 
 def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetSource]:
-    """The rows to train on, and those in `ranges`, which no label of the first part may tell.
+    """The rows to train on, and those in `rows`, which no label of the first part may tell.
 
     Every validation cuts its rows by this function: `split`, `train_test_split`, each fold of
     `tune`, and calibration. Features that are made of labels are made again from the first part.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,10 @@ class SubsetSource(RowSource):
         if source.has_labels:
             self._labels = _chosen(source.labels, rows)
         self.ids = _chosen(source.row_ids, rows)
-        if source.categories is not None:
-            self.categories = source.categories.viewed(
-                lambda array: _chosen(lambda start, stop: array[start:stop], rows, array)
-            )
+        if (whole := source.categories) is not None:
+            cells = _chosen(lambda start, stop: whole.cells[start:stop], rows, whole.cells)
+            labels = _chosen(lambda start, stop: whole.labels[start:stop], rows, whole.labels)
+            self.categories = replace(whole, cells=cells, labels=labels)
         self.recipe = SubsetSource, (source, rows)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
