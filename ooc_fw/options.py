@@ -340,16 +340,13 @@ class ConvertOptions(_Checked):
     shuffle: bool = switch("--no-shuffle", "keep the order of the rows", default=True)
     seed: int = option(0, "seed of the shuffle", **_SEED)
     zero_based: bool = switch("--zero-based", "the first feature of the text is called 0, not 1")
-    on_error: str = option(
-        "raise", "stop at a bad row, or leave it out (not of tables)", choices=("raise", "skip")
-    )
     n_features: int | None = option(
         None,
         "width of the file; features beyond it are dropped (default: that of the widest row)",
         **_INT32,
     )
     compression: str = option(
-        "none", "lz4, zstd: ooc-fw[compression]", choices=("none", "gzip", "lz4", "zstd")
+        "none", "smaller files, which take longer to read", choices=("none", "gzip")
     )
     label: str | None = option(
         None,

@@ -95,7 +95,6 @@ ARGUMENTS = {
         metavar="WHERE",
     ),
     "test_share": Option(0.3, "share of the rows in the test file", **options.SHARE),
-    "rows": file_option("numbers of the test rows, from 0, one a line"),
     "decision": flag(
         "decision values (margin at -1 and 1, positive for the larger label); of more than two "
         "classes for each pair, or, of a landmark model, for each class against the rest"

@@ -52,7 +52,7 @@ COMMANDS = {
         """files label task scale like one_hot header
         columns_of_tables: target_encode dates drop impute
         labels_and_arrays: labels labels_as missing_labels x_name
-        input: format zero_based n_features on_error log1p delimiter
+        input: format zero_based n_features log1p delimiter
         output: dense shuffle seed compression messages: json quiet|verbose""",
         {"files": file_option(_INPUTS, "FILE", name="", nargs="+")},
     ),
@@ -60,9 +60,9 @@ COMMANDS = {
         "data.split",
         """Split a data file into a training and a test file.
 
-Test rows are a random part with the same share of each class, or those that
---rows names. Both files keep the order of the rows and the scaling.""",
-        """data train test label test_share|rows seed compression
+Test rows are a random part with the same share of each class. Both files keep
+the order of the rows and the scaling.""",
+        """data train test label test_share seed compression
         data: labels x_name messages: json quiet|verbose""",
         {
             "train": file_option("file for the training rows", "TRAIN.h5", name=""),

@@ -13,7 +13,6 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport
 from ooc_fw.convert.convert import convert as convert_files
 from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.writer import read_test_rows
 from ooc_fw.convert.writer import split as split_source
 from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.options import ConvertOptions
@@ -80,9 +79,6 @@ def _lines(report: ConversionReport) -> list[str]:
     if report.unseen_labels:
         labels = format_labels(report.unseen_labels)
         lines.append(f"labels the training file does not have: {labels}; their rows are kept")
-    if report.n_skipped:
-        lines.append(f"skipped: {report.n_skipped} lines, beginning with")
-        lines += [f"  {message}" for message in report.skipped]
     return lines
 
 
@@ -91,13 +87,10 @@ def split(args: argparse.Namespace) -> int:
     paths = [args.train, args.test]
     names = zip(("training file", "test file"), paths, strict=True)
     outputs = [Output(what, path, is_own=common.is_own) for what, path in names]
-    check_outputs(outputs, common.inputs_of(args, args.rows))
+    check_outputs(outputs, common.inputs_of(args))
     with common.open_data(args) as source:
-        if args.rows is not None:
-            rows = read_test_rows(args.rows, source)
-        else:
-            stratify = source.has_labels and not source.targets
-            rows = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        stratify = source.has_labels and not source.targets
+        rows = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
             parts = split_source(source, rows, paths, args.compression)
     lines = [

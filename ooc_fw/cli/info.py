@@ -100,8 +100,7 @@ def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) ->
     if n_bad:
         yield (
             f"{n_bad} of the rows that were read hold values that are missing or not finite: "
-            f"training refuses them; replace them, or leave their rows out with --on-error skip",
-            *("--on-error", "skip"),
+            f"training refuses them; replace them, or leave their rows out",
         )
     if not source.has_labels:
         yield ("there are no labels: name them (--label), or give a file of them (--labels)",)
@@ -136,7 +135,7 @@ def describe_text(args: argparse.Namespace) -> dict[str, Any]:
     """Content of the beginning of LIBSVM text."""
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream):
-        labels, rows, _ = next(stream)
+        labels, rows = next(stream)
         is_whole = next(stream, None) is None
     result = describe_source(args, CSRSource(rows, labels)) | {"kind": "text"}
     return result if is_whole else result | {"n_rows": None, "n_features": None}

@@ -166,8 +166,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"
         _refuse(args, ("label", "labels", "x_name"), why)
-        text = iter_libsvm(args.data, zero_based=args.zero_based, exact=True)
-        yield Chunks((labels, rows) for labels, rows, _ in text)
+        yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based, exact=True))
     else:
         with common.open_data(args) as source:
             rows = (

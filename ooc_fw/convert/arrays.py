@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, Reader, are_wrong
+from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import CSRRows, take_columns, take_rows
+from ooc_fw.data.rows import CSRRows, take_columns
 from ooc_fw.data.sources import block_slices
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -55,8 +55,6 @@ class ArrayInput(Reader):
 class ArrayEncoder(readers.Encoder):
     """Makes rows of arrays of equal width; those of `like` have its columns, by name or place."""
 
-    hint = "give an array with rows in it"
-
     def __init__(
         self,
         inputs: Sequence[ArrayInput],
@@ -97,31 +95,22 @@ class ArrayEncoder(readers.Encoder):
         if (places := self._places[reader.name]) is not None:
             rows = take_columns(rows, places)
         wrong = np.flatnonzero(are_wrong(rows.data, self._options.log1p))
-        bad_rows = rows.row_numbers()[wrong] if len(wrong) else wrong
-        reasons = [
-            f"{place(row)}: the value in {self.column_name(rows.indices[k])} is {rows.data[k]:g}: "
-            f"not finite, beyond float32 (3.4e38), or without log1p; replace it"
-            for row, k in zip(bad_rows[:EXAMPLES].tolist(), wrong.tolist(), strict=False)
-        ]
-        if reasons and not self._options.skip:
-            raise InputError(reasons[0])
-        kept = np.delete(np.arange(len(rows)), bad_rows)
-        n_skipped = len(rows) - len(kept)
-        if n_skipped:
-            rows = take_rows(rows, kept)
-        labels = labels[kept] if self.labelled else np.zeros(len(rows))
-        if self._targets and (labels.dtype.kind not in "biuf" or not np.isfinite(labels).all()):
-            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
-        if self.labelled and not self._targets:
-
-            def place_of_label(row: int) -> str:
-                return place(int(kept[row]))
-
+        if len(wrong):
+            k = int(wrong[0])
+            raise InputError(
+                f"{place(int(rows.row_numbers()[k]))}: the value in "
+                f"{self.column_name(rows.indices[k])} is {rows.data[k]:g}: not finite, beyond "
+                f"float32 (3.4e38), or without log1p; replace it"
+            )
+        if not self.labelled:
+            labels = np.zeros(len(rows))
+        elif not self._targets:
             numbers = labels.astype(np.int8) if labels.dtype == bool else labels
             values, codes = np.unique(numbers, return_inverse=True)
-            words = collect_words(values.tolist(), codes, place_of_label)
-            labels = self.labels.of(words, place_of_label)
-        return ParsedBlock(labels, rows, self._width, 0, n_skipped, tuple(reasons))
+            labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
+        elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
+            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
+        return ParsedBlock(labels, rows, self._width)
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"column {str(column if self.columns is None else self.columns[column])!r}"

@@ -20,7 +20,7 @@ from ooc_fw.convert.readers import ParsedBlock, Progress, ordered_map
 from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
 from ooc_fw.convert.tables import Table, TrainingFile, choose_columns, read_like
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
-from ooc_fw.convert.writer import DatasetWriter, Layout, filter_options
+from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import label_map
 from ooc_fw.data.rows import CSRRows, Rows, as_float32, keep_stored
@@ -46,8 +46,6 @@ class ConversionReport:
     sparse: bool  # whether rows are stored as CSR
     scaling: Scaling  # what was done to the values
     seed: int | None  # seed of the shuffle; None when rows keep the order of the input
-    n_skipped: int  # lines or rows left out because of an error
-    skipped: tuple[str, ...]  # what was wrong with the first few of them
     unseen_labels: tuple[Any, ...]  # labels that the `like` file does not have; their rows are kept
     notes: tuple[str, ...]  # what a user may not expect, one sentence each
     text_bytes: int  # size of what was read, decompressed
@@ -71,15 +69,14 @@ def convert(
     """
     options = options or ConvertOptions()
     progress = progress or (lambda *_: None)
-    filter_options(options.compression)  # the plugin must be installed
     names = [os.fspath(path) for path in inputs]
     if like is None and options.like is not None:
         like = read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
+    check_outputs([Output("output", output)], [*names, options.like, options.labels])
     with ExitStack() as stack:
         job = _Conversion(names, Path(output).absolute().parent, options, like, stack)
-        check_outputs([Output("output", output)], [*names, options.like, options.labels])
         with naming(output):
             job.learn(progress)
         layout = job.layout()
@@ -95,8 +92,6 @@ def convert(
         sparse=layout.sparse,
         scaling=layout.scaling,
         seed=layout.seed,
-        n_skipped=job.n_skipped,
-        skipped=tuple(job.skipped),
         unseen_labels=tuple(name for name in found if name not in known),
         notes=(*job.encoder.notes(), *job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
@@ -109,8 +104,6 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
 
     if options.labels is not None:
         raise InputError(f"{path} has its labels in a column: name it with --label")
-    if options.on_error == "skip":
-        raise InputError(f"{path} is a table, all rows of which are read; leave --on-error out")
     if kind == "csv":
         return CSVTable(path, options)
     if path == STANDARD_INPUT:
@@ -164,8 +157,7 @@ class _Conversion:
         self.width = options.n_features if like is None else like.n_features  # None: that of rows
         self.inputs: Sequence[readers.Reader]
         self.encoder: readers.Encoder
-        skip = options.on_error == "skip"
-        parsing = readers.ParseOptions(options.zero_based, self.width, self.scaling.log1p, skip)
+        parsing = readers.ParseOptions(options.zero_based, self.width, self.scaling.log1p)
         new = options.labels_as
         if new is None and like is not None:
             new = like.labels_as
@@ -196,12 +188,13 @@ class _Conversion:
         self.n_bytes = sum(sizes) if len(sizes) == len(names) else None  # None: unknown
         seed = options.seed if options.shuffle and like is None else None
         # A byte of an input takes about four in the spool.
-        self.spool = Spool(folder, seed, None if self.n_bytes is None else 4 * self.n_bytes)
+        n_bytes = None if self.n_bytes is None else 4 * self.n_bytes
+        self.spool = Spool(folder, seed, n_bytes)
         stack.callback(self.spool.close)
         self.name = ", ".join(reader.name for reader in self.inputs)
         self.ranges = ColumnRanges(options.scale)  # of the columns of parsed rows
-        self.n_rows = self.n_columns = self.n_dropped = self.n_skipped = 0
-        self.skipped: list[str] = []
+        self.n_rows = 0
+        self.n_columns = 0  # of the widest row
         self.notes: list[str] = []
 
     def learn(self, progress: Progress) -> None:
@@ -219,7 +212,7 @@ class _Conversion:
         for _ in spooled(self.spool.add, numbered()):
             pass
         if not self.n_rows:
-            raise InputError(f"{self.name} holds no rows; {self.encoder.hint}")
+            raise InputError(f"{self.name} holds no rows; give data with rows in it")
 
     def _parse(self, reader: readers.Reader, block: Any) -> tuple[ParsedBlock, CSRRows]:
         """A parsed block with logarithms, and its rows without missing values; for any thread."""
@@ -243,9 +236,6 @@ class _Conversion:
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.n_columns = max(self.n_columns, block.width)
-        self.n_dropped += block.n_dropped
-        self.n_skipped += block.n_skipped
-        self.skipped += block.skipped[: readers.EXAMPLES - len(self.skipped)]
         return RowBlock(block.rows, block.labels, row_ids, codes)
 
     def layout(self) -> Layout:
@@ -267,8 +257,9 @@ class _Conversion:
         if not encoder.labelled:
             said = "there are no labels: the file is for prediction only (else give --label)"
             self.notes.append(said)
-        if self.n_dropped:
-            self.notes.append(f"{self.n_dropped} values beyond feature {n_features} are left out")
+        if self.n_columns > n_features:
+            n_more = self.n_columns - n_features
+            self.notes.append(f"{n_more} features beyond {n_features} are left out")
         return Layout(
             n_rows=self.n_rows,
             n_features=n_features,
@@ -323,7 +314,7 @@ class _Conversion:
             steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
         is_exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
         is_lost = (low < high) & (are_constant(low, high) | ((steps < 64) & ~is_exact))
-        for column in np.flatnonzero(is_lost)[: readers.EXAMPLES].tolist():
+        for column in np.flatnonzero(is_lost)[:3].tolist():
             yield (
                 f"{self.encoder.column_name(column)}: its values, from {low[column]:.17g} to "
                 f"{high[column]:.17g}, cannot be told apart in float32 with --scale "

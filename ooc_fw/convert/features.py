@@ -44,8 +44,6 @@ class TableEncoder(Encoder):
     while rows are parsed, and `end_learning` completes the record; then `features` can be made.
     """
 
-    hint = "give a table with rows in it"
-
     def __init__(
         self,
         inputs: Sequence[Table],
@@ -129,7 +127,7 @@ class TableEncoder(Encoder):
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code takes no others
         words = [columns[name] for name in record.encodings]
-        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, 0, 0, (), words, counts, sums)
+        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, words, counts, sums)
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)

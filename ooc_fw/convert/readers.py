@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
 MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
-EXAMPLES = 3  # skipped lines of a block that are reported word for word
 THREADS_NAME = "ooc-fw-prep"
 
 Place = Callable[[int], str]  # the input and the place there of a row of a block
@@ -33,12 +32,12 @@ Progress: TypeAlias = Callable[[int, int | None], None]  # told bytes done, and 
 
 
 class Reader(ExitStack, ABC):
-    """An open input, and the stack of what it opened. `size` is that of a file, in bytes."""
+    """An open input, and the stack of what it opened."""
 
     def __init__(self, name: str, size: int | None = None) -> None:
         super().__init__()
         self.name = name
-        self.size = size
+        self.size = size  # of the file, in bytes; None if it is unknown
         self.text_bytes = 0  # content handed out so far
 
     @property
@@ -56,9 +55,8 @@ class ParseOptions:
     """How blocks become rows."""
 
     zero_based: bool = False  # whether LIBSVM text calls its first column 0, not 1
-    n_features: int | None = None  # columns from this one on are left out and counted
+    n_features: int | None = None  # columns from this one on are left out
     log1p: bool = False  # whether log1p will be taken, so that values must be above -1
-    skip: bool = False  # whether a bad line or row is left out and counted, or is an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +80,6 @@ class ParsedBlock:
     labels: Float64Array  # labels, or codes of labels that are words
     rows: CSRRows  # of float64; the width of text is the least that holds them
     width: int  # 1 + largest column met, columns left out and explicit zeros included
-    n_dropped: int  # values left out because of their column
-    n_skipped: int  # lines or rows left out because of an error
-    skipped: tuple[str, ...]  # what was wrong with the first few of them
     words: Sequence[Any] = ()  # `Words` of columns that are target-encoded
     counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
     sums: Float64Array | None = None  # of each column of numbers, and how many are missing
@@ -186,7 +181,6 @@ class Encoder(ABC):
     n_encoded = 0  # columns of categories whose labels are added up
     labelled = True  # whether there are labels
     labels: LabelNumbers
-    hint = ""  # what a row is, for messages
 
     @abstractmethod
     def parse(self, reader: Reader, block: Any) -> ParsedBlock:

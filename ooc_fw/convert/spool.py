@@ -89,17 +89,10 @@ class Spool:
         for number, part in parts.items():
             piece = memoryview(pickle.dumps(part, 5))
             with self._lock:
-                file = self._buckets.get(number) or self._begin(number)
+                if number not in self._buckets:
+                    self._buckets[number] = _new_file(self._directory)
                 while piece:
-                    piece = piece[file.write(piece) :]
-
-    def _begin(self, number: int) -> Any:
-        try:
-            file = tempfile.TemporaryFile(dir=self._directory, buffering=0)
-        except OSError as error:  # without the name that the file would have had
-            raise OSError(error.errno, error.strerror) from None
-        self._buckets[number] = file
-        return file
+                    piece = piece[self._buckets[number].write(piece) :]
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
         """Read the rows back, once, declared to have `n_features` columns.
@@ -110,14 +103,11 @@ class Spool:
         for number in sorted(self._buckets):
             with self._buckets.pop(number) as file:
                 n_bytes = file.tell()
-                is_whole = n_bytes <= 2 * BUCKET_BYTES or used_bits >= 64
                 if self.seed is None:
                     yield from _blocks_in(file, BUCKET_BYTES, n_features)
-                elif is_whole:
-                    (block,) = _blocks_in(file, n_bytes, n_features)
-                    block = block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
-                    yield block
-                    del block  # before the next one is read
+                elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 64:
+                    for block in _blocks_in(file, n_bytes, n_features):
+                        yield block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
                 else:
                     with closing(Spool(self._directory, self.seed, n_bytes, used_bits)) as inner:
                         for block in _blocks_in(file, BUCKET_BYTES, n_features):
@@ -129,7 +119,13 @@ class Spool:
         """Free the disk space."""
         for file in self._buckets.values():
             file.close()
-        self._buckets.clear()
+
+
+def _new_file(directory: str | os.PathLike[str]) -> Any:
+    try:
+        return tempfile.TemporaryFile(dir=directory, buffering=0)
+    except OSError as error:  # without the name that the file would have had
+        raise OSError(error.errno, error.strerror) from None
 
 
 def _blocks_in(file: Any, n_bytes: int, n_features: int) -> Iterator[RowBlock]:

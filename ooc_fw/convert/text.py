@@ -18,13 +18,14 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import EXAMPLES, ParsedBlock, ParseOptions, ordered_map
+from ooc_fw.convert.readers import ParsedBlock, ParseOptions, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
@@ -128,8 +129,6 @@ class TextInput(readers.Reader):
 class LineEncoder(readers.Encoder):
     """Makes rows of LIBSVM text."""
 
-    hint = "a row is a line LABEL INDEX:VALUE INDEX:VALUE ..."
-
     def __init__(self, options: ParseOptions, labels: readers.LabelNumbers) -> None:
         self._options = options
         self.labels = labels
@@ -146,25 +145,22 @@ class LineEncoder(readers.Encoder):
 
 def iter_libsvm(
     path: str | os.PathLike[str], *, zero_based: bool = False, exact: bool = False
-) -> Iterator[tuple[Float64Array, CSRRows, int]]:
-    """Labels and rows of LIBSVM text, block by block, and the number of the first line of each.
+) -> Iterator[tuple[Float64Array, CSRRows]]:
+    """Labels and rows of LIBSVM text, block by block; the rows are as wide as any so far.
 
-    The rows are as wide as any so far. Values are float64 if `exact`, to be scaled, then rounded.
+    Values are float64 if `exact`, to be scaled, then rounded.
     """
     options = ParseOptions(zero_based=zero_based)
+    dtype = np.float64 if exact else np.float32
     n_rows = width = 0
     with TextInput(path) as text:
-
-        def parse(block: TextBlock) -> tuple[ParsedBlock, int]:
-            dtype = np.float64 if exact else np.float32
-            return parse_block(block, options, dtype), block.first_line
-
-        for block, first_line in ordered_map(parse, text.blocks()):
+        parse = partial(parse_block, options=options, dtype=dtype)
+        for block in ordered_map(parse, text.blocks()):
             n_rows += len(block.rows)
             width = max(width, block.width)
-            yield block.labels, replace(block.rows, n_features=width), first_line
+            yield block.labels, replace(block.rows, n_features=width)
     if not n_rows:
-        raise InputError(f"{text.name} holds no rows; {LineEncoder.hint}")
+        raise InputError(f"{text.name} holds no rows; a row is a line LABEL INDEX:VALUE ...")
 
 
 def parse_block(
@@ -181,37 +177,29 @@ def parse_block(
     indptr = np.zeros(len(labels) + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs)
-    errors: list[str] = []
-    n_errors = 0
     place = (0, 0, 0, 0, 0)
     while True:
         place = parse_lines(text, rules, place, labels, indptr, indices, values)
-        at, n_lines, n_rows, width, n_dropped = place
+        at, n_lines, n_rows, width, _ = place
         if at == len(text):
             break
         end = block.text.index(b"\n", at) + 1
         try:
             label, columns, data = _parse_line(block.text[at:end], rules)
-            stored = np.flatnonzero((data != 0) & (columns < limit))
-            labels[n_rows] = label
-            part = slice(int(indptr[n_rows]), int(indptr[n_rows]) + len(stored))
-            indices[part] = columns[stored]
-            values[part] = data[stored]
-            n_rows += 1
-            indptr[n_rows] = part.stop
-            width = max(width, int(columns.max(initial=-1)) + 1)
-            n_dropped += int(np.count_nonzero(columns >= limit))
         except ValueError as error:
-            message = f"{block.name}, line {block.first_line + n_lines}: {error}"
-            if not options.skip:
-                raise InputError(message) from None
-            n_errors += 1
-            if len(errors) < EXAMPLES:
-                errors.append(message)
-        place = (end, n_lines + 1, n_rows, width, n_dropped)
+            line = block.first_line + n_lines
+            raise InputError(f"{block.name}, line {line}: {error}") from None
+        stored = np.flatnonzero((data != 0) & (columns < limit))
+        labels[n_rows] = label
+        part = slice(int(indptr[n_rows]), int(indptr[n_rows]) + len(stored))
+        indices[part] = columns[stored]
+        values[part] = data[stored]
+        indptr[n_rows + 1] = part.stop
+        width = max(width, int(columns.max(initial=-1)) + 1)
+        place = (end, n_lines + 1, n_rows + 1, width, 0)
     data = values[: int(indptr[n_rows])].astype(dtype, copy=False)
     rows = CSRRows(data, indices[: len(data)], indptr[: n_rows + 1], min(width, limit))
-    return ParsedBlock(labels[:n_rows], rows, width, n_dropped, n_errors, tuple(errors))
+    return ParsedBlock(labels[:n_rows], rows, width)
 
 
 def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Array]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,23 +93,6 @@ class _Sink(io.FileIO):
         return size or 0
 
 
-def filter_options(compression: str) -> dict[str, Any]:
-    """Arguments of `create_dataset` for a compression; InputError if its plugin is missing."""
-    if compression == "none":
-        return {}
-    if compression == "gzip":
-        return {"compression": "gzip", "shuffle": True}
-    try:
-        import hdf5plugin
-    except ModuleNotFoundError:
-        raise InputError(
-            f"compression {compression!r} needs a plugin: pip install 'ooc-fw[compression]', or "
-            f"choose gzip"
-        ) from None
-    chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd()
-    return {**chosen, "shuffle": True}
-
-
 @dataclass(frozen=True)
 class Layout:
     """What a file holds, which is known before it is begun."""
@@ -121,7 +103,7 @@ class Layout:
     sparse: bool  # whether /X is a CSR group
     source: str  # names of the inputs
     scaling: Scaling
-    compression: str = "none"  # filter of the arrays
+    compression: str = "none"  # of the arrays, or gzip
     labelled: bool = True  # whether there are labels; new rows may have none yet
     shuffled: bool = False  # whether rows are in random order
     seed: int | None = None  # of the shuffle, if it is known
@@ -142,8 +124,7 @@ class _Array:
         self._chunk = np.zeros(dataset.chunks, dtype=dataset.dtype)
         self._length = converted.stretch_length(self._chunk[0].nbytes)
         self._sums = [np.empty(0, dtype=np.uint32)]
-        self._filled = 0
-        self._n_written = 0
+        self._filled = self._n_written = 0
 
     def append(self, block: AnyArray) -> None:
         """Write elements below those written so far."""
@@ -158,7 +139,7 @@ class _Array:
     def _flush(self) -> None:
         written = self._chunk[: self._filled]
         summing = self._pool.submit(converted.crc32s, written, self._length)
-        if self._dataset.id.get_create_plist().get_nfilters():
+        if self._dataset.compression:
             self._dataset[self._n_written : self._n_written + len(written)] = written
         else:  # past the buffers of HDF5, in the shape of a whole chunk
             corner = (self._n_written,) + (0,) * (written.ndim - 1)
@@ -199,12 +180,12 @@ class DatasetWriter(OutputFile):
         self._arrays["X/indptr"].append(np.zeros(1, dtype=np.int64))
         # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
         # length, which is never read here.
-        attributes = self["X"].attrs
-        attributes["shape"] = np.array([layout.n_rows, layout.n_features], dtype=np.int64)
-        attributes["encoding-type"] = "csr_matrix"
-        attributes["encoding-version"] = "0.1.0"
+        shape = np.array([layout.n_rows, layout.n_features], dtype=np.int64)
+        told = {"shape": shape, "encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+        self["X"].attrs.update(told)
 
     def _create(self, name: str, dtype: type, length: int, *width: int) -> None:
+        is_compressed = self._layout.compression == "gzip"
         row_bytes = max(1, np.dtype(dtype).itemsize * math.prod(width))
         stretch = converted.stretch_length(row_bytes)
         # About CHUNK_BYTES, a whole number of stretches.
@@ -215,7 +196,7 @@ class DatasetWriter(OutputFile):
             dtype,
             maxshape=None if width else (None,),
             chunks=(min(chunk, max(1, length)), *width),
-            **filter_options(self._layout.compression),
+            **({"compression": "gzip", "shuffle": True} if is_compressed else {}),
         )
         self._arrays[name] = _Array(dataset, self._pool)
 
@@ -268,23 +249,19 @@ class DatasetWriter(OutputFile):
             self["X/data"].resize((self._n_stored,))
             self["X/indices"].resize((self._n_stored,))
         statistics = self._sums.statistics
-        attributes: dict[str, Any] = {
+        attributes = {
             "format_version": converted.FORMAT_VERSION,
             "n_rows": layout.n_rows,
             "n_features": layout.n_features,
-            "n_classes": len(self._counts),
             "class_names": np.array(sorted(self._counts), np.float64),
-            "class_counts": np.array([*self.class_counts.values()], np.int64),
             "shuffled": layout.shuffled,
+            "shuffle_seed": layout.seed,
             "mean_square_norm": statistics.mean_square_norm,
+            TARGETS: layout.targets or None,
         }
-        if layout.targets:
-            attributes[TARGETS] = True
-        if layout.seed is not None:
-            attributes["shuffle_seed"] = layout.seed
-        self.attrs.update(attributes)
+        known = {name: value for name, value in attributes.items() if value is not None}
+        self.attrs.update(known)
         put_text(self.attrs, "source", layout.source)
-        put_text(self.attrs, "compression", layout.compression)
         if layout.columns is not None:
             put_texts(self.attrs, COLUMNS, layout.columns)
         if layout.table is not None:
@@ -305,25 +282,6 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
     """Rows of each label, sorted by label."""
     names, numbers = np.unique(labels, return_counts=True)
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
-
-
-def read_test_rows(path: str, source: RowSource) -> Int64Array:
-    """Rows that a text file lists, one a line, counted from 0."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of a file without numbers
-            numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} does not list row numbers ({error}); write one a line, counted from 0"
-        ) from None
-    rows = np.unique(numbers)
-    last = source.n_rows - 1
-    if not 0 < len(rows) <= last or rows.shape != numbers.shape or rows[0] < 0 or rows[-1] > last:
-        raise InputError(
-            f"{path} must list some of the row numbers 0 to {last} of {source.name}, each once, "
-            f"and not all of them"
-        )
-    return rows
 
 
 def split(

@@ -340,7 +340,7 @@ def rows_of_table(
                     labels = labels.astype(np.float64)
             yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
-            raise InputError(f"{table.name} has no rows; {encoder.hint}")
+            raise InputError(f"{table.name} has no rows; give a table with rows in it")
         notes += [f"note: {note}" for note in encoder.notes()]
 
 

@@ -259,7 +259,6 @@ def sources():
     return {
         "sparse": csr_array(np.c_[rare, 300 * rare[:, :3]]),
         "raw": np.c_[X * np.tile([1, 1000], 6), rare],
-        "holes": np.where(rng.random(X.shape) < 0.01, np.nan, X),
         "times": np.c_[X + 1.7e9, np.full(400, 0.1)],
     }
 

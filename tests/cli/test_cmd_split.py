@@ -70,16 +70,6 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, options):
     ooc_fw("evaluate", tmp_path / "m.h5", test).done()
 
 
-def test_rows_that_a_file_names(ooc_fw, tmp_path, data_file):
-    (tmp_path / "rows.txt").write_text("7\n3\n")
-    parts = tmp_path / "a.h5", tmp_path / "b.h5"
-    ooc_fw("split", data_file, *parts, "--rows", tmp_path / "rows.txt").done()
-    X, y, _ = rows_of(data_file)
-    found = rows_of(parts[1])
-    np.testing.assert_array_equal(found[0], X[[3, 7]])
-    np.testing.assert_array_equal(found[1], y[[3, 7]])
-
-
 def test_rows_without_labels_and_rows_of_an_array(ooc_fw, tmp_path):
     X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)

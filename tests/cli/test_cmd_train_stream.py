@@ -75,7 +75,7 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(
     (classifier,) = load_model(tmp_path / "m.h5").classifiers
     estimator = FrankWolfeSVC(C=5, gamma=0.1)
     start = 0
-    for labels, rows, _ in iter_libsvm(text_file):
+    for labels, rows in iter_libsvm(text_file):
         part = slice(start, start + len(rows))
         np.testing.assert_array_equal(table.y[part], labels)
         estimator.partial_fit(table.X[part], labels, classes=[-7, 3])

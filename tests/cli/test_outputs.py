@@ -83,7 +83,7 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
 
 COMMAND_WORDS = {
     "convert": "{text} {new} --like {data}",
-    "split": "{data} {new} {new2} --rows {rows}",
+    "split": "{data} {new} {new2}",
     "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
     "tune": "{data} --labels {labels} -o {new}",
     "predict": "{model} {data} -o {new}",
@@ -104,8 +104,6 @@ def command(request, data_file, text_file, model_file, run_log, tmp_path):
     for key, path in files.items():
         names[key] = shutil.copy(path, tmp_path / f"{key}{path.suffix}")
     names["log"] = shutil.copy(run_log, tmp_path / "run.jsonl")
-    names["rows"] = tmp_path / "rows.txt"
-    names["rows"].write_text("1\n2\n")
     names["labels"] = tmp_path / "labels.npy"
     with h5py.File(data_file) as file:
         np.save(names["labels"], file["y"][...])

@@ -142,11 +142,6 @@ plot log.jsonl --panels gap,size => --panels knows gap, support
 
 split d.h5 a.h5 b.h5 --test-share 1 => --test-share: must be a positive number, at most 0.999999
 split d.h5 a.h5 b.h5 --test-share 0.0001 => leaves one part empty; choose another share
-split d.h5 a.h5 b.h5 --rows none.txt => none.txt does not list row numbers
-split d.h5 a.h5 b.h5 --rows words.txt => does not list row numbers
-split d.h5 a.h5 b.h5 --rows twice.txt => must list some of the row numbers 0 to
-split d.h5 a.h5 b.h5 --rows far.txt => far.txt must list some of the row numbers 0 to 199
-split d.h5 a.h5 b.h5 --rows half.npy => does not list row numbers
 """
 ARRAYS = ("zip", "empty", "text", "huge", "bytes", "matrix", "objects")
 
@@ -159,7 +154,6 @@ def folder(data_file, text_file, model_file, table, tmp_path_factory):
         shutil.copy(path, folder / name)
     texts = {"t.csv": "age,city,label\n1,2,3\n", "empty.h5": "", "empty.txt": ""}
     texts |= {"first.csv": "0,red,0\n1,red,0\n", "zero.txt": "1 0:1\n"}
-    texts |= {"words.txt": "a", "twice.txt": "1\n1", "far.txt": "1\n100000"}
     for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / "cut.h5").write_bytes(model_file.read_bytes()[:-100])
