@@ -33,8 +33,18 @@ class AppliedRows(NamedTuple):
 
 
 def open_model(args: argparse.Namespace) -> Model:
-    """The model that is asked for; a word about one whose run was not over."""
+    """The model that is asked for; a word about one whose run was not over.
+
+    InputError for options of two classes, if the model has others.
+    """
     model = load_model(args.model)
+    of_two = len(model.classes) == 2 and model.task != "regression"
+    for option in ("threshold", "positive"):
+        if vars(args).get(option) is not None and not of_two:
+            raise InputError(
+                f"--{option} is for two classes or novelty, which {args.model} has not; leave it "
+                f"out"
+            )
     if model.run is not None:
         sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
         logger.warning(sentence, args.model, args.model)

@@ -28,22 +28,15 @@ def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any],
         if args.label:
             tables.check_columns(table, [args.label], "--label")
         readable = (tables.NUMBERS, tables.WORDS, tables.TEXT)
-        usable = [name for name, kind in table.kinds.items() if kind in readable]
+        usable = [name for name, holds in table.kinds.items() if holds in readable]
         table.choose(dict.fromkeys(usable, "words"))
         block = next(iter(table.blocks()), None)
         if block is None:
             raise InputError(f"{table.name} holds no rows; give a table with rows in it")
         read, _ = table.cells(block)
-    columns: dict[str, dict[str, Any]] = {
-        name: {"holds": kind} for name, kind in table.kinds.items()
-    }
+    columns: dict[str, Any] = {name: {"holds": holds} for name, holds in table.kinds.items()}
     columns |= {name: _facts(words) for name, words in read.items() if isinstance(words, Words)}
-    result = {
-        "kind": "table",
-        "format": kind,
-        "n_columns": len(columns),
-        "columns": columns,
-    }
+    result = {"kind": "table", "format": kind, "n_columns": len(columns), "columns": columns}
     return result, [*_on_table(columns, args.label)]
 
 

@@ -17,7 +17,7 @@ from ooc_fw.convert.writer import split as split_source
 from ooc_fw.data.opening import draw_test_rows
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.errors import InputError, format_label, format_labels
+from ooc_fw.system.errors import InputError, format_label, format_labels, format_value
 from ooc_fw.system.files import Output, check_outputs
 
 
@@ -34,7 +34,8 @@ def convert(args: argparse.Namespace) -> int:
     with Waiting("convert", unit="B", quiet=args.quiet) as progress:
         report = convert_files(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
-    common.print_result(args, _with_classes(vars(report)) | scaling, (), _lines(report))
+    result = _with_classes(vars(report)) | scaling
+    common.print_result(args, result, (), _lines(report, result["classes"]))
     return DONE
 
 
@@ -54,24 +55,17 @@ def _like_model(name: str) -> TrainingFile:
 
 def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
     """A report with counts of classes by their names."""
-    others = {name: value for name, value in report.items() if name != "class_counts"}
-    counts = report["class_counts"].items()
-    return others | {"classes": {format_label(label): n for label, n in counts}}
+    result = dict(report)
+    counts = result.pop("class_counts").items()
+    return result | {"classes": {format_label(label): n for label, n in counts}}
 
 
-def _classes(counts: Mapping[Any, int]) -> str:
-    """Classes and their numbers of rows, those of the first ten."""
-    words = [f"{format_label(label)} ({n})" for label, n in counts.items()] or ["none"]
-    more = [f"and {len(words) - 10} more"] if len(words) > 10 else []
-    return ", ".join(words[:10] + more)
-
-
-def _lines(report: ConversionReport) -> list[str]:
+def _lines(report: ConversionReport, classes: Mapping[str, int]) -> list[str]:
     storage = "sparse" if report.sparse else "dense"
     order = "not shuffled" if report.seed is None else f"shuffled with seed {report.seed}"
     lines = [
         f"{report.output}: {report.n_rows} rows, {report.n_features} features, {storage}, {order}",
-        f"classes: {_classes(report.class_counts)}",
+        f"classes: {format_value(classes, 10)}",
     ]
     if not report.scaling.is_identity:
         lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
@@ -92,10 +86,11 @@ def split(args: argparse.Namespace) -> int:
         stratify = source.has_labels and not source.targets
         rows = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
         with Waiting("writing two files", quiet=args.quiet):
-            parts = split_source(source, rows, paths, args.compression)
+            reports = split_source(source, rows, paths, args.compression)
+    parts = [_with_classes(report) for report in reports]
     lines = [
-        f"{part['output']}: {part['n_rows']} rows; classes: {_classes(part['class_counts'])}"
+        f"{part['output']}: {part['n_rows']} rows; classes: {format_value(part['classes'], 10)}"
         for part in parts
     ]
-    common.print_result(args, {"parts": [*map(_with_classes, parts)]}, (), lines)
+    common.print_result(args, {"parts": parts}, (), lines)
     return DONE

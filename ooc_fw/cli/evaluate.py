@@ -34,12 +34,6 @@ def run(args: argparse.Namespace) -> int:
         check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)
     is_regression = model.task == "regression"
-    of_two = args.positive is not None or args.threshold is not None
-    if of_two and (is_regression or len(model.classes) != 2):
-        raise InputError(
-            f"--positive and --threshold are for two classes or novelty, which {args.model} has "
-            f"not; leave them out"
-        )
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     result["seconds"] = time.perf_counter() - args.started
     common.print_result(args, result, _lines(result))

@@ -76,8 +76,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace, model: Model, *, is_table: bool) -> None:
     is_plain = not (is_table or args.decision or args.probability)
-    of_numbers = model.task == "regression"
-    of_two = len(model.classes) == 2 and not of_numbers
     words = "".join(map(format_label, model.classes.tolist()))
     reasons = {
         f"{args.output}: predictions are text; give -o FILE.csv, or another name for lines": (
@@ -89,9 +87,6 @@ def _check(args: argparse.Namespace, model: Model, *, is_table: bool) -> None:
         ),
         f"the model {args.model} gives no probabilities; train it with ooc-fw train "
         f"--probability": args.probability and not model.calibrated,
-        f"--threshold is for two classes or novelty, which {args.model} has not; leave it out": (
-            args.threshold is not None and not of_two
-        ),
     }
     common.refuse(reasons)
 
