@@ -77,6 +77,7 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     assert (outcome.status, outcome.err) == (0, "")
     gap = outcome.json()["certified_gap"]
     assert gap == pytest.approx(own.certified_gap_, rel=1e-3, abs=1e-8)  # both have rounding
+    assert outcome.json()["gap_scope"] == own.gap_scope_
     assert outcome.json()["n_weighted"] == (weights > 0).sum()
     told = ooc_fw("info", model).done().words
     assert f"over {(weights > 0).sum()} rows alone; all others have no weight)" in told

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
-from sklearn.base import clone
 
-from ooc_fw import InputError, Model, TrainOptions, load_model, make_kernel, open_dataset
+from ooc_fw import InputError, Model, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
-from ooc_fw.estimators import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.model.machines import Machines
 from ooc_fw.problem import ClassificationProblem
@@ -140,32 +138,3 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes,
     if weights == "rows":
         with pytest.raises(InputError, match="the penalties of all rows"):
             certify(model, without)
-
-
-ESTIMATORS = {
-    "exact": FrankWolfeSVC(C=C),
-    "pairs": FrankWolfeSVC(C=C),
-    "landmarks": FrankWolfeSVC(C=C, landmarks=30),
-    "novelty": FrankWolfeOneClass(C=0.01),
-    "novelty landmarks": FrankWolfeOneClass(C=0.05, landmarks=30),
-    "regression": FrankWolfeSVR(C=C),
-    "regression landmarks": FrankWolfeSVR(C=C, landmarks=30),
-}
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_model_certifies_itself(name, tmp_path):
-    """From its file and the training rows, as the command does."""
-    X, problem = make_problem(3)
-    y = problem.codes if name == "pairs" else problem.codes > 0
-    if name.startswith("regression"):
-        y = X[:, 0] + 0.1 * X[:, 1]
-    weights = np.where(np.arange(N_ROWS) % 7 == 0, 0, 2.0)
-    fitted = clone(ESTIMATORS[name]).fit(X, y, sample_weight=weights)
-    fitted.save(tmp_path / "m.h5")
-    model = load_model(tmp_path / "m.h5")
-    found = model.certify(X, y, dask="threads", threads=2)
-    assert found.certified_gap == pytest.approx(fitted.certified_gap_, rel=1e-3, abs=1e-8)
-    assert found.gap_scope == fitted.gap_scope_
-    with pytest.raises(InputError, match=r"row \d+ of array is not|another objective|no row|rows"):
-        model.certify(X[::-1].copy(), y)
