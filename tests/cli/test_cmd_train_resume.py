@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from ooc_fw.model.record import Model, load_model
-from ooc_fw.solver import loop as solver
+from ooc_fw.model.record import load_model
 from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.training.checkpoint import load_resumed
 
@@ -98,50 +97,17 @@ def test_an_interrupted_run_keeps_the_old_model(
         assert model.read_bytes() == whole
 
 
-def test_a_second_signal_ends_at_once(ooc_fw, data_file, tmp_path, monkeypatch):
-    """While the model is on its way: no file at all, not half of one."""
-
-    def slow(run, status):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        raise AssertionError("still here")
-
-    monkeypatch.setattr(solver._Run, "_finish", slow)
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
-    assert outcome == (130, "", "ooc-fw: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_signal_before_the_run_leaves_nothing(ooc_fw, data_file, tmp_path, monkeypatch):
-    place = "ooc_fw.training.fit.encode_labels"
-    monkeypatch.setattr(place, lambda *_: signal.raise_signal(signal.SIGINT))
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet")
-    assert outcome == (130, "", "ooc-fw: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_signal_while_the_model_is_written_waits(ooc_fw, data_file, tmp_path, monkeypatch):
-    def save(model, path):
-        signal.raise_signal(signal.SIGINT)
-        original(model, path)
-
-    original = Model.save
-    monkeypatch.setattr(Model, "save", save)
-    ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--quiet").done()
-    assert load_model(tmp_path / "m.h5").status == "converged"
-
-
 SIGNALLED = """
 import pkgutil, signal, sys
 from unittest.mock import patch
 from ooc_fw.cli import program
 
-place, times, *sys.argv[1:] = sys.argv[1:]
+place, number, times, *sys.argv[1:] = sys.argv[1:]
 original = pkgutil.resolve_name(place)
 
 def signalled(*arguments, **named):
     for _ in range(int(times)):
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(int(number))
     return original(*arguments, **named)
 
 with patch(place, signalled):
@@ -150,23 +116,25 @@ with patch(place, signalled):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("command", "place", "times", "status", "files"),
+    ("command", "place", "times", "ends", "files"),
     [
-        ("train", "ooc_fw.training.fit.encode_labels", 1, 143, []),
-        ("train", "ooc_fw.solver.loop._Run._finish", 2, 143, []),
-        ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
-        ("tune", "ooc_fw.training.tuning.fit", 1, 143, []),
-        ("tune", "ooc_fw.training.tuning.plan_model", 1, 143, ["m.h5"]),
+        ("train", "ooc_fw.training.fit.encode_labels", 1, True, []),
+        ("train", "ooc_fw.solver.loop._Run._finish", 2, True, []),
+        ("train", "ooc_fw.model.record.Model.save", 1, False, ["m.h5"]),
+        ("tune", "ooc_fw.training.tuning.fit", 1, True, []),
+        ("tune", "ooc_fw.training.tuning.plan_model", 1, True, ["m.h5"]),
     ],
     ids=["before the run", "twice", "while the model is written", "first", "last training"],
 )
-def test_sigterm(data_file, tmp_path, command, place, times, status, files):
-    """It is handled as Ctrl-C, which the other tests send."""
-    arguments = place, str(times), command, data_file, "-o", tmp_path / "m.h5", "--quiet"
+def test_signals_at_any_moment(data_file, tmp_path, number, command, place, times, ends, files):
+    """Of two signals no file is left at all, not half of one; a model that is written is kept."""
+    arguments = place, str(int(number)), str(times), command, data_file
+    arguments += "-o", tmp_path / "m.h5", "--quiet"
     program = [sys.executable, "-c", SIGNALLED, *arguments]
     run = subprocess.run(program, capture_output=True, text=True, timeout=60)
-    assert run.returncode == status, run.stderr
+    assert run.returncode == (128 + number if ends else 0), run.stderr
     assert [path.name for path in tmp_path.iterdir()] == files
     if not files:
         assert (run.stdout, run.stderr) == ("", "ooc-fw: interrupted\n")

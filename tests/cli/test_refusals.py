@@ -83,17 +83,8 @@ train --stream d.txt --x-name Z => --x-name has no part in
 train --stream nowhere => nowhere does not exist
 train --stream d.txt --stopping meb --kernel poly => meb
 train --stream d.txt --method fw => --method has no part in
-train --stream d.txt --max-iter 3 => --max-iter has no part in
-train --stream d.txt --memory 1GiB => --memory has no part in
-train --stream d.txt --seed 1 => --seed has no part in
-train --stream d.txt --max-time 3 => --max-time has no part in
-train --stream d.txt --class-weight balanced => --class-weight has no part in
 train --stream d.txt --probability => --probability has no part in
-train --stream d.txt --checkpoint c => --checkpoint has no part in
 train --stream d.txt --dask threads => --dask has no part in
-train --stream d.txt --lmo full => --lmo has no part in
-train --stream d.txt --landmarks 40 => --landmarks has no part in
-train --stream d.txt --exact => --exact has no part in
 
 tune d.h5 --metric f1 => accuracy, balanced_accuracy, auc
 tune d.h5 -o d.h5 => would replace the input
