@@ -21,7 +21,7 @@ from importlib.resources import files
 
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
 from ooc_fw.cli.parser import build_parser
-from ooc_fw.system.errors import InputError, OutOfTimeError, printable, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, printable, raised, signal_of
 from ooc_fw.system.files import Stream
 
 
@@ -53,8 +53,8 @@ def _failure(error: BaseException) -> tuple[str, int]:
     """What is said of an exception that ended a command, and the exit status."""
     if isinstance(error, BrokenPipeError):
         return "", 141
-    if isinstance(error, KeyboardInterrupt):
-        number = signal_of(error)
+    if isinstance(error, KeyboardInterrupt) or raised:
+        number = signal_of(error) if isinstance(error, KeyboardInterrupt) else raised[0]
         return "interrupted", 128 + number
     if isinstance(error, InputError | OutOfTimeError):
         return str(error), USAGE if isinstance(error, InputError) else FAILED

@@ -83,7 +83,12 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
     return next((int(number) for number in interrupt.args if number), signal.SIGINT)
 
 
+raised: list[int] = []
+"""Numbers of signals that have raised outside of runs: imports of C code may fail otherwise."""
+
+
 def _raise(number: int, _: FrameType | None) -> None:
+    raised.append(number)
     raise KeyboardInterrupt(number)
 
 
