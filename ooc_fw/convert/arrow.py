@@ -205,6 +205,9 @@ class CSVTable(TextInput, Table):
 
     def cells(self, block: TextBlock) -> Cells:  # noqa: D102
         floats = [name for name, what in self.wanted.items() if what == "numbers"]
+        # Pyarrow ends a row at a carriage return alone, which may as well be in a cell.
+        if b"\r" in block.text and block.text.count(b"\r") > block.text.count(b"\r\n"):
+            self._check_rows(block)
         try:
             columns = self._parse(block.text, floats)
         except pa.ArrowInvalid:  # for True and False as well, which are taken as numbers
@@ -213,8 +216,7 @@ class CSVTable(TextInput, Table):
 
     def _parse_by_words(self, block: TextBlock, floats: Sequence[str]) -> dict[str, Any]:
         """Wanted columns by `parse_number`; InputError for the first row that cannot be read."""
-        for _ in self._rows(block):
-            pass
+        self._check_rows(block)
         columns = self._parse(block.text, ())
         for name in floats:
             codes = columns[name].indices
@@ -233,9 +235,6 @@ class CSVTable(TextInput, Table):
 
     def _parse(self, text: bytes, floats: Sequence[str]) -> dict[str, Any]:
         """Wanted columns, of words but for `floats`."""
-        # Pyarrow ends a row at a carriage return alone, which may as well be in a cell.
-        if b"\r" in text and text.count(b"\r") > text.count(b"\r\n"):
-            raise pa.ArrowInvalid("a carriage return stands alone")
         words = pa.dictionary(pa.int32(), pa.string())
         table = arrow_csv.read_csv(
             pa.BufferReader(text),
@@ -258,6 +257,10 @@ class CSVTable(TextInput, Table):
     def _place(self, block: TextBlock, row: int) -> str:
         line, _, _ = next(islice(self._rows(block), row, None))
         return f"{self.name}, line {line}"
+
+    def _check_rows(self, block: TextBlock) -> None:
+        for _ in self._rows(block):
+            pass
 
     def _rows(self, block: TextBlock) -> Iterator[tuple[int, int, list[str]]]:
         """Line of each row, that of the next one, and cells, by a parser that is slow and exact.

@@ -116,7 +116,7 @@ def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words
     for code, value in enumerate(values):
         if value is None or value != value:  # NaN
             continue
-        if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        if isinstance(value, Decimal):
             value = str(value)  # float64 may not hold it
         try:
             word = plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)

@@ -201,6 +201,8 @@ def test_blanks_quotes_empty_lines_and_carriage_returns(run, tmp_path):
     assert found.attrs["columns"].tolist() == [b"a, b", b"c"]
     with open_source(tmp_path / "out.h5") as source:
         assert source.labels(0, 2).tolist() == ["cat", "dog"]
+    _, found = run('a,y\n1,"x\rz"\nTrue,w\n', **Y)  # a carriage return alone, in quotes
+    assert (found.X.tolist(), found.y.tolist()) == ([[1], [1]], [1, 0])
 
 
 def test_quoted_cells_with_line_breaks(run, monkeypatch):
