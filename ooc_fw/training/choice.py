@@ -148,29 +148,24 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     reason = why_exact(options)
     if reason is not None:
         return plan_exact(problem, options, session, kind=f"exact: {reason}")
-    way_out = "; --exact takes the optimum"
     if options.landmarks is not None:
-        return plan_span(problem, options, session, options.landmarks, f": as asked{way_out}")
+        return plan_span(problem, options, session, options.landmarks, ": as asked")
     memory = _least_memory(workload(problem, options, session), options)
     if memory.landmarks:
         why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
     most = MOST_SUPPORT
-    whose = f"the {most} that an exact run takes on"
     if memory.max_vertices < min(most, n_rows):
         most = int(0.8 * memory.max_vertices)  # the rest for those that come and go
-        whose = f"the {most} that memory holds"
     why = f"there are {n_rows} rows"
     if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
         support = expect_support(problem, within, session, most, memory.max_vertices)
         why = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
-        too_many = support.expected > most
-        if too_many or support.seconds > session.deadline(options).left():
-            late = "which would take longer than --max-time allows, at that pace"
-            why_not = f": {why}, {f'more than {whose}' if too_many else late}{way_out}"
+        if support.expected > most or support.seconds > session.deadline(options).left():
+            limits = f"more than {most}, or more than time allows; --exact takes the optimum"
             try:
-                return plan_span(problem, options, session, None, why_not)
+                return plan_span(problem, options, session, None, f": {why}, {limits}")
             except OverLimitError:
                 why = "there is no memory for landmarks"
     kind = f"exact: {why}; --landmarks N takes landmarks"
