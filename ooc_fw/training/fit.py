@@ -217,22 +217,18 @@ def describe(fit: Fit) -> dict[str, Any]:
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)
+    of_model = "task", "status", "kind", "C", "certified_gap", "sampled_gap"
     result: dict[str, Any] = {
-        "task": model.task,
-        "status": model.status,
-        "kind": model.kind,
+        **{name: getattr(model, name) for name in of_model},
         "gap_scope": fit.gap_scope,
         "kernel": model.kernel.name,
         "gamma": model.kernel.gamma,
-        "C": options.C,
         "tol": options.tol,
         "stopping": options.stopping,
         "n_rows": source.n_rows,
         "n_features": source.n_features,
         "n_support": n_support,
         **{name: one.get(name) for name in ("objective", "primal", "dual")},
-        "sampled_gap": model.sampled_gap,
-        "certified_gap": model.certified_gap,
         "iterations": sum(each.iterations for each in fit.solutions),
         "kernel_evaluations": evaluations,
         "rows_read": first.rows_read if alone else source.rows_read,

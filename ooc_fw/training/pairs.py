@@ -25,7 +25,7 @@ import numpy as np
 from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows, concat_rows, rows_bytes, take_rows
+from ooc_fw.data.rows import Float64Array, Rows, concat_rows, rows_bytes, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
@@ -37,7 +37,6 @@ from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
@@ -104,34 +103,18 @@ class _Training:
 
     # -- pairs of few rows -----------------------------------------------------------------------
 
-    def _small_threads(self, small: Int64Array) -> int:
-        """Threads for pairs of few rows; 0 if memory or the options ask for another way.
-
-        Under a memory limit all pairs are small or none, since others know of no memory but theirs.
-        """
+    def _solve_small(self) -> None:
+        """Train the pairs of few rows, side by side, unless the options ask for another way."""
         options = self.plan.given
+        small = np.flatnonzero(self.n_rows <= _MOST_ROWS).tolist()
+        numbers = [k for k in small if k not in self.solutions]
         usual = STEP_RULES[self.plan.options.method].takes_many and options.start == "random"
         usual = usual and options.lmo == "auto" and options.certify and options.max_iter is None
-        limit = options.memory_limit
-        if not usual or len(small) == 0 or (limit is not None and len(small) < len(self.pairs)):
-            return 0
-        source = self.partition.whole.source
-        row_bytes = source.decoded_bytes // source.n_rows
-        room = 256 << 20
-        if limit is not None:
-            held = self.partition.held_bytes
-            # Rows of all classes are read, and one after the other for a moment.
-            room = limit - program_bytes(held) - held - 2 * source.decoded_bytes
-        most = int(self.n_rows[small].max())
-        return max(0, min(options.threads, room // (20 * most**2 + 3 * most * row_bytes)))
-
-    def _solve_small(self) -> None:
-        """Train the pairs of few rows, side by side."""
-        small = np.flatnonzero(self.n_rows <= _MOST_ROWS)
-        threads = self._small_threads(small)
-        numbers = [k for k in small.tolist() if k not in self.solutions]
-        if threads == 0 or not numbers:
+        if not usual or not numbers or options.memory_limit is not None:
             return
+        # The kernel values of a pair and what is made of them take 20 bytes each.
+        room = (256 << 20) // (20 * int(self.n_rows[numbers].max()) ** 2)
+        threads = max(1, min(options.threads, room))
         sources = self.partition.sources
         codes = {code for k in numbers for code in self.pairs[k]}
         rows = {code: sources[code].read(0, sources[code].n_rows) for code in codes}

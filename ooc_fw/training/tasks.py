@@ -104,24 +104,22 @@ def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArra
     """
     classes, codes = encode_labels(source)
     names = [format_label(value) for value in classes.tolist()]
-    word = label if label is None or isinstance(label, str) else format_label(label)
-    fault = None
-    if word is None and len(names) != 2:
-        fault = f"{source.name} has {len(names)} different labels, and novelty knows two"
-    elif word is not None and (word not in names or len(names) < 2):
+    word = names[np.bincount(codes).argmax()] if label is None else label
+    word = word if isinstance(word, str) else format_label(word)
+    if word not in names or len(names) < 2 or (label is None and len(names) > 2):
         fault = f"no row of {source.name} has the label {word}, or all have"
-    if fault is not None:
+        if label is None:
+            fault = f"{source.name} has {len(names)} different labels, and novelty knows two"
         raise InputError(
             f"{fault}; name the label of ordinary rows with --ordinary LABEL (ordinary= in Python)"
         )
-    place = int(np.bincount(codes).argmax()) if word is None else names.index(word)
-    is_ordinary = codes == place
+    is_ordinary = codes == names.index(word)
     n_ordinary = int(is_ordinary.sum())
     words = (
-        f"{n_ordinary} rows labelled {names[place]} are ordinary, and alone are learned; "
+        f"{n_ordinary} rows labelled {word} are ordinary, and alone are learned; "
         f"{len(codes) - n_ordinary} others are novel"
     )
-    return names[place], is_ordinary, words
+    return word, is_ordinary, words
 
 
 # -- regression ----------------------------------------------------------------------------------
