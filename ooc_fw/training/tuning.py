@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -99,7 +99,7 @@ class TuneOptions(SearchOptions):
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
-        Cs = _positive("C", usual if self.Cs is None else self.Cs)
+        Cs = [TrainOptions(C=C).C for C in (usual if self.Cs is None else self.Cs)]
         found = partial(sigma2, source, threads), source.n_features
         spread = partial(variance, source, threads)
         points = []
@@ -108,16 +108,10 @@ class TuneOptions(SearchOptions):
             gammas = [resolve_gamma(name, gamma, *found, spread, self.task) for gamma in given]
             if self.gammas is None and name in KERNELS and KERNELS[name].uses_gamma:
                 gammas = [factor * gammas[0] for factor in (1.0, 4.0, 1 / 4, 16.0, 1 / 16)]
-            points += [Point(C, gamma, name) for gamma in _positive("gamma", gammas) for C in Cs]
-        return points
-
-
-def _positive(name: str, values: Iterable[float]) -> list[float]:
-    """Different positive numbers."""
-    numbers = list(dict.fromkeys(map(float, values)))
-    if not numbers or not 0 < min(numbers) <= max(numbers) < math.inf:
-        raise InputError(f"the values of {name} must be positive numbers, at least one")
-    return numbers
+            points += [Point(C, gamma, name) for gamma in gammas for C in Cs]
+        if not points:
+            raise InputError("there is nothing to try: give a kernel, a gamma and a C at least")
+        return list({str(point): point for point in points}.values())
 
 
 @dataclass
@@ -308,10 +302,9 @@ class _Search:
                 self.stage += 1
                 self.parts = [self._part(fold, n_rows) for fold in folds]
             else:
-                near = {
-                    str(each): each for point in self._tried()[:2] for each in self._near(point)
-                }
-                todo = [near[name] for name in near if name not in map(str, self.points)]
+                known = {*map(str, self.points)}
+                near = [each for point in self._tried()[:2] for each in self._near(point)]
+                todo = [*{str(each): each for each in near if str(each) not in known}.values()]
                 self.points += todo
 
     def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:

@@ -117,8 +117,8 @@ def test_other_metrics(metric):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"Cs": []}, "values of C"),
-        ({"Cs": [0.0, 1]}, "values of C"),
+        ({"Cs": []}, "nothing to try"),
+        ({"Cs": [0.0, 1]}, "C must be a positive number"),
         ({"metric": "f1"}, "metric must be one of auto, accuracy, balanced_accuracy, auc, r2"),
         ({"validation_share": 0.0}, "validation_share must be a positive number"),
         ({"gammas": ["wide"]}, "gamma must be"),
