@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.converted import CheckedSlices, Checksums, crc32s, stretch_length
+from ooc_fw.data.converted import CheckedSlices, Checksums, crc32s
 from ooc_fw.system.errors import DamageError
 
 
@@ -19,12 +19,6 @@ def test_crc32s_are_those_of_the_bytes(n_rows, width, length, flat):
     block = np.random.default_rng(n_rows).normal(size=n_rows if flat else (n_rows, width))
     expected = [zlib.crc32(block[i : i + length].tobytes()) for i in range(0, n_rows, length)]
     assert crc32s(block, length).tolist() == expected
-
-
-def test_stretches():
-    assert stretch_length(8) == 8192
-    assert stretch_length(508) == 129
-    assert stretch_length(1 << 20) == 1
 
 
 @given(data=st.data(), n_rows=st.integers(1, 40), length=st.integers(1, 15))

@@ -18,25 +18,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.system.errors import DamageError, InputError
-from tests.support.contracts import small_table
 from tests.support.methods import grid
-
-
-def test_a_chunk_is_read_once_and_when_it_is_asked_for():
-    n_read, table = [], small_table()
-
-    def read(block, block_info=None):
-        n_read.append(len(block))
-        return block
-
-    blocks = da.from_array(table, chunks=(10, 5))
-    meta = np.empty((0, 0), table.dtype)
-    source = open_source(blocks.map_blocks(read, dtype=table.dtype, meta=meta), np.ones(57))
-    assert (source.chunk_rows, sum(n_read)) == (10, 0)
-    source.take(np.array([0, 9, 35]))
-    assert sum(n_read) == 20  # a chunk is decoded whole, whatever is asked of it
-    source.take(np.array([31, 36]))
-    assert sum(n_read) == 20
 
 
 @pytest.mark.parametrize(("threads", "length"), grid([(3, 900), (1, 900), (3, 20_000)], 1))
@@ -52,6 +34,7 @@ def test_each_block_is_computed_once_a_pass(threads, length):
     blocks = da.from_array(table, chunks=(length, 40))
     counted = blocks.map_blocks(count, dtype="f4", meta=np.empty((0, 0), "f4"))
     with open_source(counted) as source:
+        assert computed == []
         sigma2(source, threads)
         assert sorted(computed) == list(range(10))
         for _, rows in iter_blocks(source, 0, source.n_rows, 1 << 20):
