@@ -32,11 +32,6 @@ class Workers:
     threads: int
     client: Any = None
 
-    def check_travels(self, source: RowSource) -> None:
-        """Raise InputError for rows that the workers cannot open."""
-        if self.client is not None:
-            pickle.dumps(source)
-
     def over(
         self, source: RowSource, work: Callable[..., Result], blocks: Sequence[Block], *common: Any
     ) -> Generator[tuple[Block, Result], None, None]:

@@ -160,14 +160,11 @@ class Scaling:
                 "not fit a file or model made with --log1p"
             )
         values = self.log_values(values)
-        if not isinstance(rows, CSRRows):
-            return self.scale_values(values, np.arange(n_features))
-        scaled = replace(rows, data=self.scale_values(values, rows.indices))
-        if not self.moves_zero:
-            return scaled
-        dense = np.tile(self.zero_row(n_features), (len(rows), 1))
-        dense[rows.row_numbers(), rows.indices] = scaled.data
-        return dense
+        if isinstance(rows, CSRRows):
+            if not self.moves_zero:
+                return replace(rows, data=self.scale_values(values, rows.indices))
+            values = replace(rows, data=values).toarray()
+        return self.scale_values(values, np.arange(n_features))
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""

@@ -7,6 +7,7 @@ Nothing further down decides again.
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -188,7 +189,8 @@ def lend_workers(session: Session, threads: int, source: RowSource) -> Iterator[
         yield None
         return
     with borrow_workers(session.dask, threads) as workers:
-        workers.check_travels(source)  # what cannot be read there is refused at once
+        if workers.client is not None:
+            pickle.dumps(source)  # what cannot be read there is refused at once
         yield workers
 
 

@@ -85,7 +85,7 @@ def test_processes(source, tmp_path):
     path = write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))
     with open_source(path) as file, borrow_workers("processes", 2) as workers:
         with pytest.raises(InputError, match=r"in the memory of this one; .* give a file's path"):
-            workers.check_travels(source)
+            next(workers.over(source, work, [1]))
         blocks = list(range(12)) * 3
         assert list(workers.over(file, work, blocks, 5)) == [(k, 5 + k * k) for k in blocks]
         with pytest.raises(InputError, match=r"^thirteen$"):
