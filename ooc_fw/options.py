@@ -209,9 +209,7 @@ class TrainOptions(_Checked):
         "auto", "oracle that proposes toward vertices", choices=("auto", "full", "sampled")
     )
     start: str = option(
-        "random",
-        "first rows: random ones of both classes, or two that are far apart, as in the MEB paper",
-        choices=("random", "farthest"),
+        "random", "first rows: random, or two far apart", choices=("random", "farthest")
     )
     sample_size: int = option(
         194, "rows that a single step draws (method corrective looks at blocks)", **COUNT
@@ -220,11 +218,7 @@ class TrainOptions(_Checked):
     stopping: str = option(
         "relative", "gap that is compared with tol", choices=("relative", "absolute", "meb")
     )
-    certify: bool = switch(
-        "--no-certify",
-        "leave out the pass over all rows: the gap is that of the rows drawn last",
-        default=True,
-    )
+    certify: bool = switch("--no-certify", "leave out the pass over all rows", default=True)
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
     max_time: float | None = option(
         None,

@@ -25,13 +25,7 @@ from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
-from ooc_fw.system.errors import (
-    DeferredInterrupt,
-    InputError,
-    OutOfTimeError,
-    format_value,
-    signal_of,
-)
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.choice import check_options, plan_model
@@ -143,7 +137,7 @@ def _read_problem(
     given = {name: vars(args)[name] for name in FIELDS[args.task] if vars(args)[name] is not None}
     kernel = runs.kernel_from(args, source, threads, workers)
     size = f"{source.n_rows} rows, {source.n_features} features"
-    logger.info("%s: %s, %s", source.name, size, format_value(kernel.to_dict()))
+    logger.info("%s: %s, %s", source.name, size, kernel.to_dict())
     warn_of_gamma(source, kernel)
     how = {"source": source, "kernel": kernel, "penalties": penalties}
     return make_problem(args.task, **answers, **given, **how)

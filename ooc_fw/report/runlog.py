@@ -1,7 +1,6 @@
 """Logs of training runs, read back.
 
-A log holds events of `ooc_fw.report.progress.EventLog`: of several runs, one after the other. It
-may end anywhere, even within a line.
+A log holds events of several runs, one after the other, and may end within a line.
 """
 
 from __future__ import annotations
