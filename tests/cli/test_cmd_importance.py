@@ -18,8 +18,6 @@ def test_table_and_figure(ooc_fw, model_file, data_file, tmp_path):
     assert figure.stat().st_size > 1000
 
 
-def test_rows_and_workers(ooc_fw, model_file, data_file):
+def test_rows(ooc_fw, model_file, data_file):
     command = "importance", model_file, data_file, "--json", "--quiet"
-    whole = ooc_fw(*command, "--rows", "all").json()
-    assert whole == ooc_fw(*command, "--dask", "threads", "--threads", 2).json()
     assert ooc_fw(*command, "--rows", 50).json()["n_rows"] == 50

@@ -1,4 +1,4 @@
-"""``--dask`` of every command that goes through a file."""
+"""``--dask`` of every command that goes through a file: results are those without it."""
 
 import h5py
 import numpy as np
@@ -9,57 +9,40 @@ UNEQUAL = {"seconds", "sweep_seconds", "peak_rss_bytes", "model"}
 UNEQUAL |= {"bytes_read", "rows_read", "kernel_evaluations", "passes"}
 
 
-def numbers(outcome):
-    """JSON result without what differs from run to run."""
-    return {k: v for k, v in outcome.json().items() if k not in UNEQUAL}
-
-
-def assert_agree(one, other):
-    assert one.keys() == other.keys()
-    for key, value in one.items():
-        is_number = isinstance(value, float)
-        assert other[key] == (pytest.approx(value, rel=1e-6) if is_number else value)
-
-
 @pytest.fixture(scope="module")
-def foreign(request, table, tmp_path_factory):
-    """DATA and its options: without statistics, so that gamma needs a pass."""
+def foreign(table, tmp_path_factory):
+    """Rows without statistics, so that gamma needs a pass: HDF5, and .npy with labels beside it."""
     folder = tmp_path_factory.mktemp("foreign")
-    if request.param == "hdf5":
-        with h5py.File(folder / "data.h5", "w") as file:
-            file["X"], file["y"] = table
-        return [folder / "data.h5"]
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["X"], file["y"] = table
     np.save(folder / "X.npy", table.X)
     np.save(folder / "y.npy", table.y)
-    return [folder / "X.npy", "--labels", folder / "y.npy"]
+    return {"hdf5": folder / "data.h5", "npy": f"{folder / 'X.npy'} --labels {folder / 'y.npy'}"}
+
+
+processes = pytest.mark.process
 
 
 @pytest.mark.parametrize(
-    ("foreign", "dask"),
-    [("hdf5", "threads"), pytest.param("npy", "processes", marks=pytest.mark.process)],
-    indirect=["foreign"],
-)
-def test_train(ooc_fw, foreign, tmp_path, dask):
-    models, results = [tmp_path / "plain.h5", tmp_path / "spread.h5"], []
-    for model, options in zip(models, ((), ("--dask", dask)), strict=True):
-        command = "train", *foreign, "-o", model, "--json", "--threads", 2
-        results.append(numbers(ooc_fw(*command, *options)))
-    assert_agree(*results)
-
-
-@pytest.mark.parametrize(
-    ("dask", "names"),
+    ("dask", "command"),
     [
-        ("threads", ["certify", "evaluate"]),
-        pytest.param("processes", ["certify"], marks=pytest.mark.process),
+        ("threads", "train {hdf5} -o {new} --threads 2"),
+        pytest.param("processes", "train {npy} -o {new} --threads 2", marks=processes),
+        ("threads", "certify {model} {data}"),
+        pytest.param("processes", "certify {model} {data}", marks=processes),
+        ("threads", "evaluate {model} {data}"),
+        ("threads", "importance {model} {data} --rows all"),
+        ("threads", "predict {model} {data} --decision -o {new}"),
     ],
 )
-def test_certify_and_evaluate(ooc_fw, model_file, data_file, dask, names):
-    for name in names:
-        command = name, model_file, data_file, "--json"
-        assert_agree(numbers(ooc_fw(*command)), numbers(ooc_fw(*command, "--dask", dask)))
-
-
-def test_predict(ooc_fw, model_file, data_file):
-    predict = "predict", model_file, data_file, "--decision"
-    assert ooc_fw(*predict, "--dask", "threads") == ooc_fw(*predict)
+def test_results_are_alike(ooc_fw, foreign, model_file, data_file, tmp_path, dask, command):
+    new = tmp_path / "new"
+    words = command.format(**foreign, model=model_file, data=data_file, new=new).split()
+    one = ooc_fw(*words, "--json").json()
+    predictions = new.read_bytes() if words[0] == "predict" else b""
+    other = ooc_fw(*words, "--json", "--dask", dask).json()
+    assert one.keys() == other.keys()
+    for key in one.keys() - UNEQUAL:
+        is_number = isinstance(one[key], float)
+        assert other[key] == (pytest.approx(one[key], rel=1e-6) if is_number else one[key])
+    assert words[0] != "predict" or new.read_bytes() == predictions

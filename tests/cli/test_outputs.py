@@ -82,7 +82,7 @@ def test_a_default_name_is_beside_regular_files_only(ooc_fw, run_log, text_file)
 
 
 COMMAND_WORDS = {
-    "convert": "{text} {new} --like {data}",
+    "convert": "{array} {new} --labels {labels} --like {data}",
     "split": "{data} {new} {new2}",
     "train": "{data} --labels {labels} --resume {log} --checkpoint {new} --log {new2} -o {new3}",
     "tune": "{data} --labels {labels} -o {new}",
@@ -96,16 +96,17 @@ COMMAND_WORDS = {
 
 
 @pytest.fixture(params=COMMAND_WORDS)
-def command(request, data_file, text_file, model_file, run_log, tmp_path):
+def command(request, data_file, model_file, run_log, tmp_path):
     """Words of a command, with the places of its inputs and of its outputs among them."""
     names = {"new": "n1", "new2": "n2", "new3": "n3"}
     names = {key: tmp_path / name for key, name in names.items()}
-    files = {"data": data_file, "text": text_file, "model": model_file}
-    for key, path in files.items():
+    for key, path in {"data": data_file, "model": model_file}.items():
         names[key] = shutil.copy(path, tmp_path / f"{key}{path.suffix}")
     names["log"] = shutil.copy(run_log, tmp_path / "run.jsonl")
     names["labels"] = tmp_path / "labels.npy"
+    names["array"] = tmp_path / "array.npy"
     with h5py.File(data_file) as file:
+        np.save(names["array"], file["X"][...])
         np.save(names["labels"], file["y"][...])
     pattern = COMMAND_WORDS[request.param].split()
     words = [word.format(**names) for word in pattern]
@@ -174,18 +175,6 @@ def test_no_output_goes_into_a_folder_that_is_read(ooc_fw, tmp_path, name):
             "X is a folder, a device or a stream" if name == "X" else "would replace the input"
         )
     assert sorted(path.name for path in store.rglob("*")) == ["X", "part", "zarr.json"]
-
-
-def test_labels_beside_the_rows_are_an_input(ooc_fw, table, tmp_path):
-    np.save(tmp_path / "X.npy", table.X)
-    np.save(tmp_path / "y.npy", table.y)
-    before = (tmp_path / "y.npy").read_bytes()
-    outcome = ooc_fw(
-        *("convert", tmp_path / "X.npy", tmp_path / "y.npy"),
-        *("--labels", tmp_path / "y.npy"),
-    )
-    outcome.assert_refused("give another name")
-    assert (tmp_path / "y.npy").read_bytes() == before
 
 
 def test_a_forgotten_output_replaces_no_file(ooc_fw, data_file, model_file, table, tmp_path):
