@@ -160,8 +160,8 @@ def _number_of(attributes: Any, name: str) -> float:
 
 
 def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[Any]:
-    """One-dimensional array of `dtype`, or as it is; InputError for numbers it does not hold."""
-    dtype = dtype or stored.dtype.type
+    """One-dimensional array, by default of float64 or int64; InputError if it is another."""
+    dtype = dtype or (np.float64 if stored.dtype.kind == "f" else np.int64)
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
     fits = stored.ndim == 1 and stored.dtype.kind in kinds
     demand(fits, f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
