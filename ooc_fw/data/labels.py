@@ -265,8 +265,7 @@ def feature_places(
         return None
     if not {*own} & {*wanted} and (are_numbers(own) or are_numbers(wanted)):
         if not (are_numbers(own) and are_numbers(wanted)):
-            words = "%s: it or the training data have no names of features: columns are matched by "
-            words += "their position"
+            words = "%s or the training data name no features: columns are taken by position"
             logger.warning(words, name)
         return None
     places = {feature: k for k, feature in enumerate(own)}

@@ -341,4 +341,4 @@ def test_rows_without_names_are_taken_by_position(ooc_fw, tmp_path, cells, place
     expected = ooc_fw("predict", tmp_path / "m.h5", first[0])
     outcome = ooc_fw("predict", tmp_path / "m.h5", second[0])
     assert (expected.err, outcome.out) == ("", expected.out)
-    assert outcome.err.count("columns are matched by their position") == 1
+    assert outcome.err.count("columns are taken by position") == 1

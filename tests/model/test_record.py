@@ -167,7 +167,7 @@ def test_features_are_found_by_name(caplog, sparse):
     model = dataclasses.replace(model, columns=("a", "b", "c"))
     raw = random_rows(9)
     expected = model.decision_function(raw)
-    assert "array: it or the training data have no names of features" in caplog.text
+    assert "array or the training data name no features" in caplog.text
     caplog.clear()
 
     def named(places, names, scaled=False):
