@@ -74,7 +74,6 @@ def open_source(
     if not missing.any():
         return source
     labelled = SubsetSource(source, np.flatnonzero(~missing))
-    labelled.stamps = source.stamps
     labelled.callback(source.close)
     return labelled
 
