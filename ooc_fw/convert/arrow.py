@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,6 @@ from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
 
 MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
-
-Block: TypeAlias = tuple[Mapping[str, Any], Place]  # columns, and where their rows are
 
 csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
 
@@ -65,7 +63,8 @@ class ArrowTable(Table):
         """Share of the files that belongs to the rows read."""
         return int((self.size or 0) * self._row // max(1, self._n_rows))
 
-    def blocks(self) -> Iterator[Block]:  # noqa: D102
+    def blocks(self) -> Iterator[tuple[Mapping[str, Any], Place]]:
+        """Columns of Arrow, and where their rows are."""
         for part in self._parts:
             # Columns that names of folders tell, and their values there.
             keys = dataset.get_partition_keys(part.partition_expression)
@@ -112,7 +111,7 @@ class ArrowTable(Table):
             size = min(size, _block_rows(most))
             yield from pages.iter_batches(size, columns=stored, use_threads=False)
 
-    def cells(self, block: Block) -> Cells:  # noqa: D102
+    def cells(self, block: tuple[Mapping[str, Any], Place]) -> Cells:  # noqa: D102
         return _cells_of(*block, self.wanted)
 
 

@@ -6,9 +6,10 @@ For target encoding, labels of categories are added up in that pass. What become
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,7 @@ class TableEncoder(Encoder):
         """Take a record, and find the feature of each code that it knows."""
         self._record = record
         self.columns = [name for name, _ in record.columns_of_features]
-        self.table = record.to_json()
+        self.table = json.dumps(asdict(record))
         starts = np.cumsum(record.widths) - record.widths
         features = []  # of the codes of each column
         for start, name, words in zip(starts, record.columns, record.categories, strict=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -168,10 +168,6 @@ class TableRecord:
         ]
         encodings = self.encodings.items()
         return found + [(name, column) for column, one in encodings for name in one["features"]]
-
-    def to_json(self) -> str:
-        """Write the record."""
-        return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(

@@ -251,7 +251,7 @@ BUYS = {"label": "buys"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 
 
-def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
+def test_one_hot_and_like(run, refused, save, tmp_path):
     names = [b"age", b"colour=blue", b"colour=red", b"size"]
     like = tmp_path / "train.h5"
     _, train = run(TRAIN, "train.h5", **BUYS, one_hot=["colour"])
@@ -274,7 +274,6 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
         with open_source(tmp_path / "out.h5") as source:
             assert not source.has_labels
             assert source.read(0, 1).tolist() == [[1, 0, 1, 2]]
-    assert ooc_fw("verify", tmp_path / "out.h5").status == 0
     # Other columns and options are refused.
     for text, message, options in (
         ("age,buys\n1,no\n", r"lacks columns 'colour', 'size', which .*train\.h5 needs", {}),
@@ -282,11 +281,6 @@ def test_one_hot_and_like(run, refused, save, ooc_fw, tmp_path):
         (TRAIN.replace("30", ""), r"line 2: the value in column 'age' is missing", {}),
     ):
         refused(text, message, like=like, **options)
-
-
-def test_numbers_may_be_categories(run):
-    _, found = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])  # a code begins with 0
-    assert found.X.tolist() == [[1, 0], [0, 1], [0, 1]]
 
 
 def test_impute_mean_and_like(run, tmp_path):
@@ -378,6 +372,8 @@ def test_missing_labels_are_refused_or_dropped(run, refused):
     assert report.class_counts == {"+": 1, "-": 2}
     assert "1 missing values became" in report.notes[0]
     assert run("a,y\n-,0\nb,1\n", **Y, one_hot=["a"])[0].n_features == 2
+    _, found = run("x,y\n007,0\n7,1\n7.0,1\n", **Y, one_hot=["x"])  # a code begins with 0
+    assert found.X.tolist() == [[1, 0], [0, 1], [0, 1]]
 
 
 LARGE = 2**53
@@ -386,17 +382,14 @@ LARGE = 2**53
 def test_large_whole_labels_stay_apart(run, save):
     y = np.array([LARGE, LARGE + 1])
     decimal = pa.array(y).cast(pa.decimal128(20, 0))
-    for table in (
-        f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n",
-        save("whole.parquet", a=[1.0, 2.0], y=pa.array(y)),
-        save("decimal.parquet", a=[1.0, 2.0], y=decimal),
+    for table, options in (
+        (f"a,y\n1,{LARGE}\n2,{LARGE + 1}\n", Y),
+        (save("whole.parquet", a=[1.0, 2.0], y=pa.array(y)), Y),
+        (save("decimal.parquet", a=[1.0, 2.0], y=decimal), Y),
+        (save("data.hdf5", X=np.eye(2), y=y), {}),
+        (save("data.npy", np.eye(2)), {"labels": save("y.npy", y.astype(np.uint64))}),
     ):
-        assert run(table, **Y)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
-    path = save("data.hdf5", X=np.eye(2), y=y)
-    assert run(path)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
-    path = save("data.npy", np.eye(2))
-    labels = save("y.npy", y.astype(np.uint64))
-    assert run(path, labels=labels)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
+        assert run(table, **options)[0].class_counts == {f"{LARGE}": 1, f"{LARGE + 1}": 1}
 
 
 def test_labels_that_are_not_utf8_are_refused(refused, save, tmp_path):
@@ -418,27 +411,15 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
     ("text", "options", "message"),
     [
         (TRAIN, {}, r"data\.csv is a table: name the column .* --label \(it has age, colour, size"),
-        *(
-            (TRAIN, {"label": it}, f"lacks column '{it}', which --label needs; it has age")
-            for it in "z4"
-        ),
+        (TRAIN, {"label": "4"}, "lacks column '4', which --label needs; it has age"),
         (TRAIN, {**BUYS, "drop": ["z"]}, "lacks column 'z', which --drop needs"),
         (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
         (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
-        (
-            TRAIN,
-            BUYS,
-            r"line 2: column 'colour' does not hold a number but 'red'; .* --one-hot colour",
-        ),
+        (TRAIN, BUYS, "line 2: column 'colour' does not hold a number but 'red'; .* --one-hot"),
         ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
         ("a,y\n1,0\n1,\n", Y, r"line 3: the label is missing"),
         ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is inf: not finite"),
-        ("a,y\n1e39,0\n", Y, "line 2: .* column 'a' is .*, beyond float32"),
-        (
-            "a,b,y\n1,1,0\n1,-1,0\n",
-            {**Y, "log1p": True},
-            "line 3: .* 'b' is -1: .* log1p",
-        ),
+        ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* 'b' is -1: .* log1p"),
         ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
         ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
         ("a,y\n", Y, r"data\.csv holds no rows"),
@@ -454,14 +435,12 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
         (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"line 1: a carriage return stands alone"),
-        ("größe,y\n1,2\n".encode("utf-16"), Y, "is not UTF-8 text.*iconv"),
         (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
         ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
         ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
         (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is .*, beyond float32"),
-        ("age,y\n", {**Y, "impute": "mean"}, r"data\.csv holds no rows"),
-        *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16-le")),
+        *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16")),
         *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
     ],
     ids=lambda value: repr(value)[:40],
@@ -524,15 +503,10 @@ def test_labels_of_arrays(run, save, y):
     assert [*report.class_counts] == (["a", "b"] if y[0] == "b" else [0, 1])
 
 
-def test_parquet_with_nulls_words_and_dates(run, refused, save):
-    columns = {"a": [1.0, None], "c": pa.array(["x", "y"]).dictionary_encode(), "y": [0, 1]}
-    path = save("t.parquet", **columns, t=pa.array([1, 2], pa.timestamp("s")))
-    refused(path, r"column 't' .* holds dates, not numbers; .*--drop t", **Y, one_hot=["c"])
-    message = r"t\.parquet, row 1: the value in column 'a' is missing"
-    refused(path, message, **Y, one_hot=["c"], drop=["t"])
-    report, found = run(path, label="c", impute="mean", drop=["y", "t"])
-    assert report.class_counts == {"x": 1, "y": 1}
-    assert found.X.tolist() == [[1], [1]]
+def test_parquet_with_nulls_and_dates(refused, save):
+    path = save("t.parquet", a=[1.0, None], t=pa.array([1, 2], pa.timestamp("s")), y=[0, 1])
+    refused(path, r"column 't' .* holds dates, not numbers; .*--drop t", **Y)
+    refused(path, r"t\.parquet, row 1: the value in column 'a' is missing", **Y, drop=["t"])
     path.write_bytes(b"PAR1 and no more")
     refused(path, "cannot be read as Parquet", **Y)
 
@@ -542,9 +516,8 @@ def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     """Rows of 4 MB, of which each text is stored once; a block may lack words of its row group."""
     monkeypatch.setattr("ooc_fw.convert.arrow.MAX_BLOCK_ROWS", 100)
     texts = [f"{k // 134}" * 10_000 for k in range(400)]
-    path = tmp_path / "t.parquet"
     column = pa.array(texts, pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
-    parquet.write_table(pa.table({"t": column, "y": np.arange(400) % 2}), path, row_group_size=150)
+    path = write_table(tmp_path / "t.parquet", {"t": column, "y": np.arange(400) % 2})
     with open_table(str(path), "parquet", ConvertOptions()) as reader:
         reader.choose({"t": "words", "y": "words"})
         blocks = list(reader.blocks())
