@@ -38,11 +38,6 @@ class ArrayInput(Reader):
             raise InputError(f"{path} is a converted file already: use it as it is")
         self.size = self.source.decoded_bytes
 
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the rows that were read so far."""
-        return self.text_bytes
-
     def blocks(self) -> Iterator[tuple[int, Any, Any]]:  # noqa: D102
         source = self.source
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):

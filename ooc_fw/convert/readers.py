@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ooc_fw.data.labels import is_label_number, new_labels, plain_word
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
-
-if TYPE_CHECKING:
-    from ooc_fw.data.statistics import ColumnRanges
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
@@ -41,9 +39,9 @@ class Reader(ExitStack, ABC):
         self.text_bytes = 0  # content handed out so far
 
     @property
-    @abstractmethod
     def bytes_read(self) -> int:
-        """Bytes of the file that were read so far."""
+        """Bytes of the file that were read so far, or of its content."""
+        return self.text_bytes
 
     @abstractmethod
     def blocks(self) -> Iterator[Any]:
@@ -234,14 +232,13 @@ def ordered_map(
     """
     threads = threads or min(4, cpu_count())  # more wait for the one that reads and writes
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > threads:
-                    yield pending.popleft().result()
-            while pending:  # no name for a future: it would keep the frames of its exception
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME)
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > threads:
                 yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:  # no name for a future: it would keep the frames of its exception
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -31,37 +31,6 @@ CHUNK_BYTES = 2 << 20  # size of a chunk of any array
 MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 
 
-class OutputFile(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
-    """A new HDF5 file that raises errors of the disk when HDF5 can survive them.
-
-    HDF5 tries to write the same data again when the file is closed and when the interpreter ends,
-    and crashes there. So it is told that all writes succeed, and `check` and the end of the
-    ``with`` statement raise the error.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._sink = _Sink(os.fspath(path), "w+b")
-        # An array is written front to back: only the chunk at hand needs a place in the cache.
-        super().__init__(
-            self._sink, "w", rdcc_nbytes=2 * CHUNK_BYTES, libver=converted.LIBRARY_VERSIONS
-        )
-
-    def check(self) -> None:
-        """Raise the first error of the disk, if there was one."""
-        if self._sink.failure is not None:
-            raise self._sink.failure
-
-    def close(self) -> None:
-        """Write what is left and close the file; a second time does nothing."""
-        super().close()
-        self._sink.close()
-
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        self.close()
-        if kind is None:
-            self.check()
-
-
 class _Sink(io.FileIO):
     """The file object that HDF5 writes to; it remembers its first failure and continues."""
 
@@ -155,11 +124,20 @@ class _Array:
         return converted.Checksums(np.concatenate(self._sums), self._length)
 
 
-class DatasetWriter(OutputFile):
-    """A new training file, to which rows are appended; `finish` marks it complete."""
+class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
+    """A new training file, to which rows are appended; `finish` marks it complete.
+
+    HDF5 tries to write the same data again when the file is closed and when the interpreter ends,
+    and crashes there. So it is told that all writes succeed, and `check` and the end of the
+    ``with`` statement raise the error of the disk.
+    """
 
     def __init__(self, path: str | os.PathLike[str], layout: Layout) -> None:
-        super().__init__(path)
+        self._sink = _Sink(os.fspath(path), "w+b")
+        # An array is written front to back: only the chunk at hand needs a place in the cache.
+        super().__init__(
+            self._sink, "w", rdcc_nbytes=2 * CHUNK_BYTES, libver=converted.LIBRARY_VERSIONS
+        )
         self._layout = layout
         self._n_stored = 0
         self._counts: Counter[float] = Counter()  # rows of each label, but of targets
@@ -231,6 +209,21 @@ class DatasetWriter(OutputFile):
         for name, array in self._arrays.items():
             array.append(values[name])
         self.check()
+
+    def check(self) -> None:
+        """Raise the first error of the disk, if there was one."""
+        if self._sink.failure is not None:
+            raise self._sink.failure
+
+    def close(self) -> None:
+        """Write what is left and close the file; a second time does nothing."""
+        super().close()
+        self._sink.close()
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        self.close()
+        if kind is None:
+            self.check()
 
     @property
     def class_counts(self) -> dict[Any, int]:

@@ -15,6 +15,7 @@ from ooc_fw.convert.verify import verify_file
 from ooc_fw.data import converted as checksums
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.opening import open_source
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table, to_dense
@@ -204,7 +205,8 @@ def test_a_failing_disk_is_named(text, tmp_path, monkeypatch):
 
 
 def test_errors_of_the_disk_come_when_it_is_safe(tmp_path, monkeypatch):
-    file = writer_module.OutputFile(tmp_path / "a")
+    layout = writer_module.Layout(9, 2, 0, False, "a", Scaling())
+    file = writer_module.DatasetWriter(tmp_path / "a", layout)
     file.check()
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", _raise_broken)
