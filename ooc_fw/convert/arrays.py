@@ -54,7 +54,6 @@ class ArrayEncoder(readers.Encoder):
         self,
         inputs: Sequence[ArrayInput],
         options: ConvertOptions,
-        parsing: readers.ParseOptions,
         like: TrainingFile | None,
         labels: readers.LabelNumbers,
     ) -> None:
@@ -65,7 +64,7 @@ class ArrayEncoder(readers.Encoder):
             raise InputError(
                 f"{first.name} has no labels; name them (--label), or give a file (--labels)"
             )
-        self._options = parsing
+        self._log1p = options.log1p if like is None else like.scaling.log1p
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns
         self._width = first.n_features if like is None else like.n_features
@@ -89,7 +88,7 @@ class ArrayEncoder(readers.Encoder):
         rows = replace(rows, data=rows.data.astype(np.float64, copy=False))
         if (places := self._places[reader.name]) is not None:
             rows = take_columns(rows, places)
-        wrong = np.flatnonzero(are_wrong(rows.data, self._options.log1p))
+        wrong = np.flatnonzero(are_wrong(rows.data, self._log1p))
         if len(wrong):
             k = int(wrong[0])
             raise InputError(

@@ -157,7 +157,6 @@ class _Conversion:
         self.width = options.n_features if like is None else like.n_features  # None: that of rows
         self.inputs: Sequence[readers.Reader]
         self.encoder: readers.Encoder
-        parsing = readers.ParseOptions(options.zero_based, self.width, self.scaling.log1p)
         new = options.labels_as
         if new is None and like is not None:
             new = like.labels_as
@@ -165,7 +164,8 @@ class _Conversion:
         labels = readers.LabelNumbers(words, None if new is None else label_map(new))
         if kind == "libsvm":
             self.inputs = [stack.enter_context(TextInput(name)) for name in names]
-            self.encoder = LineEncoder(parsing, labels)
+            how = {"n_features": self.width, "log1p": self.scaling.log1p}
+            self.encoder = LineEncoder(labels, zero_based=options.zero_based, **how)
         elif kind in TABLES:
             record = None if like is None else like.record
             if record is not None and not record.header:
@@ -178,11 +178,11 @@ class _Conversion:
                 )
             record = record or choose_columns(tables[0], options)
             self.inputs = tables
-            self.encoder = TableEncoder(tables, record, options, parsing, like, labels)
+            self.encoder = TableEncoder(tables, record, options, like, labels)
         else:
             arrays = [stack.enter_context(ArrayInput(one, options)) for one in names]
             self.inputs = arrays
-            self.encoder = ArrayEncoder(arrays, options, parsing, like, labels)
+            self.encoder = ArrayEncoder(arrays, options, like, labels)
         self.options = options
         sizes = [one.size for one in self.inputs if one.size is not None]
         self.n_bytes = sum(sizes) if len(sizes) == len(names) else None  # None: unknown

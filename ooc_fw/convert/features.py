@@ -50,13 +50,12 @@ class TableEncoder(Encoder):
         inputs: Sequence[Table],
         record: TableRecord,
         options: ConvertOptions,
-        parsing: readers.ParseOptions,
         like: TrainingFile | None = None,
         labels: LabelNumbers | None = None,
     ) -> None:
         self.labels = labels or LabelNumbers()
         self._options = options
-        self._log1p = parsing.log1p
+        self._log1p = options.log1p if like is None else like.scaling.log1p
         self._learns = like is None
         self._name = inputs[0].name if like is None else like.name  # of what knows the categories
         self._counts: Counter[str] = Counter()  # of what notes say

@@ -49,15 +49,6 @@ class Reader(ExitStack, ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class ParseOptions:
-    """How blocks become rows."""
-
-    zero_based: bool = False  # whether LIBSVM text calls its first column 0, not 1
-    n_features: int | None = None  # columns from this one on are left out
-    log1p: bool = False  # whether log1p will be taken, so that values must be above -1
-
-
-@dataclass(frozen=True, slots=True)
 class Words:
     """A column of words, each different one written once."""
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
-from ooc_fw.convert.readers import ParsedBlock, ParseOptions, ordered_map
+from ooc_fw.convert.readers import ParsedBlock, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
@@ -129,18 +129,18 @@ class TextInput(readers.Reader):
 class LineEncoder(readers.Encoder):
     """Makes rows of LIBSVM text."""
 
-    def __init__(self, options: ParseOptions, labels: readers.LabelNumbers) -> None:
-        self._options = options
+    def __init__(self, labels: readers.LabelNumbers, **how: Any) -> None:
         self.labels = labels
+        self._how = how  # arguments of `parse_block`
 
     def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
-        parsed = parse_block(block, self._options)
-        # Lines may have been left out, so that the number of a row does not tell its line.
+        parsed = parse_block(block, **self._how)
+        # Lines may be empty, so that the number of a row does not tell its line.
         place = f"a line of {block.name} from line {block.first_line} on"
         return replace(parsed, labels=self.labels.of(parsed.labels, lambda _: place))
 
     def column_name(self, column: int) -> str:  # noqa: D102
-        return f"feature {column + (not self._options.zero_based)}"
+        return f"feature {column + (not self._how['zero_based'])}"
 
 
 def iter_libsvm(
@@ -150,11 +150,10 @@ def iter_libsvm(
 
     Values are float64 if `exact`, to be scaled, then rounded.
     """
-    options = ParseOptions(zero_based=zero_based)
     dtype = np.float64 if exact else np.float32
     n_rows = width = 0
     with TextInput(path) as text:
-        parse = partial(parse_block, options=options, dtype=dtype)
+        parse = partial(parse_block, zero_based=zero_based, dtype=dtype)
         for block in ordered_map(parse, text.blocks()):
             n_rows += len(block.rows)
             width = max(width, block.width)
@@ -164,11 +163,19 @@ def iter_libsvm(
 
 
 def parse_block(
-    block: TextBlock, options: ParseOptions, dtype: type[np.floating[Any]] = np.float64
+    block: TextBlock,
+    *,
+    zero_based: bool = False,
+    n_features: int | None = None,
+    log1p: bool = False,
+    dtype: type[np.floating[Any]] = np.float64,
 ) -> ParsedBlock:
-    """Parse one block of text into values of `dtype`, each rounded from float64."""
-    limit = 2**31 if options.n_features is None else options.n_features
-    rules = Rules(int(not options.zero_based), limit, -1.0 if options.log1p else -np.inf)
+    """Parse one block of text into values of `dtype`, each rounded from float64.
+
+    Columns from `n_features` on are left out. For `log1p` values must be above -1.
+    """
+    limit = 2**31 if n_features is None else n_features
+    rules = Rules(int(not zero_based), limit, -1.0 if log1p else -np.inf)
     text = np.frombuffer(block.text, dtype=np.uint8)
     # An upper bound: a pair has four bytes, and pages of an array that are never written take no
     # memory.

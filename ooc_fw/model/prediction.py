@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.readers import LabelNumbers, ParseOptions, ordered_map
+from ooc_fw.convert.readers import LabelNumbers, ordered_map
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format
@@ -320,9 +320,8 @@ def rows_of_table(
     options = replace(options, like=like.name, header=header, task=task)
     with open_table(table.path, table.format, options) as reader:
         reader.name = table.name
-        parsing = ParseOptions(n_features=model.n_features, log1p=like.scaling.log1p)
         labels_of = LabelNumbers(like.words) if with_labels else None
-        encoder = TableEncoder([reader], record, options, parsing, like, labels_of)
+        encoder = TableEncoder([reader], record, options, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
                 f"{table.name} has no column {record.label!r}, which held the labels in "

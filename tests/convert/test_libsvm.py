@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ooc_fw.convert.readers import ParsedBlock, ParseOptions
+from ooc_fw.convert.readers import ParsedBlock
 from ooc_fw.convert.text import TextBlock, iter_libsvm, parse_block
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.rows import concat_rows
@@ -24,7 +24,7 @@ def parse(text: str | bytes, **options: object) -> ParsedBlock:
     data = text.encode() if isinstance(text, str) else text
     if not data.endswith(b"\n"):
         data += b"\n"
-    return parse_block(TextBlock("data.txt", data, 1), ParseOptions(**options))
+    return parse_block(TextBlock("data.txt", data, 1), **options)
 
 
 @pytest.mark.parametrize(
