@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ooc_fw.data.labels import is_label_number, new_labels, plain_word
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import cpu_count
+
+if TYPE_CHECKING:
+    from ooc_fw.data.statistics import ColumnRanges  # loads compiled code
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
