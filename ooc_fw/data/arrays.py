@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import h5py
 import numpy as np
 
-from ooc_fw.data.formats import check_regular, reading
+from ooc_fw.data.formats import reading
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -236,7 +236,6 @@ def check_unmasked(data: Any) -> None:
 
 def open_npy(path: str) -> FileArray:
     """Array of a `.npy` file, all of whose values are in the file."""
-    check_regular(path)
     with reading(path), np.errstate(over="raise"):
         # No page of the map is touched: it tells type, shape and place.
         found = find_in_map(np.lib.format.open_memmap(path, mode="r"))

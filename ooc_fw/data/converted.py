@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -66,8 +65,7 @@ def crc32s(block: AnyArray, length: int) -> UInt32Array:
     return np.array(sums, dtype=np.uint32)
 
 
-@dataclass(frozen=True, eq=False)
-class Checksums:
+class Checksums(NamedTuple):
     """Checksums of one array: the CRC32 of each stretch of `length` rows or elements."""
 
     values: UInt32Array

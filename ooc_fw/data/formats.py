@@ -36,7 +36,7 @@ def reading(place: str) -> Iterator[None]:
     """Turn what a file or a store raises that cannot be read into a sentence."""
     try:
         yield
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except FileNotFoundError:
         raise InputError(f"{place} does not exist; check the name of the input") from None
