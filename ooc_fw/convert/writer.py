@@ -18,7 +18,7 @@ import numpy as np
 from ooc_fw.convert.readers import THREADS_NAME
 from ooc_fw.data import converted
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, put_text, put_texts
+from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, as_bytes
 from ooc_fw.data.labels import label_values, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
@@ -254,16 +254,16 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         }
         known = {name: value for name, value in attributes.items() if value is not None}
         self.attrs.update(known)
-        put_text(self.attrs, "source", layout.source)
+        self.attrs["source"] = as_bytes(layout.source)
         if layout.columns is not None:
-            put_texts(self.attrs, COLUMNS, layout.columns)
+            self.attrs[COLUMNS] = as_bytes(layout.columns)
         if layout.table is not None:
-            put_text(self.attrs, RECORD, layout.table)
+            self.attrs[RECORD] = as_bytes(layout.table)
         if layout.label_names is not None:
-            put_texts(self["y"].attrs, LABEL_NAMES, layout.label_names)
+            self["y"].attrs[LABEL_NAMES] = as_bytes(layout.label_names)
         if layout.labels_as is not None and layout.labelled:
             pairs = ",".join(map("=".join, sorted(layout.labels_as.items())))
-            put_text(self["y"].attrs, converted.LABELS_AS, pairs)
+            self["y"].attrs[converted.LABELS_AS] = as_bytes(pairs)
         self["mean"] = statistics.mean
         layout.scaling.write(self)
         self.attrs["complete"] = 1

@@ -212,9 +212,8 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     source.shuffled = bool(attributes.get("shuffled", False))
     source.scaling = Scaling.read(root)
     source.columns = formats.get_texts(attributes, formats.COLUMNS)
-    source.table = (
-        formats.get_text(attributes, formats.RECORD) if formats.RECORD in attributes else None
-    )
+    record = attributes.get(formats.RECORD)
+    source.table = None if record is None else as_text(record)
     norm = attributes.get("mean_square_norm", np.nan)
     mean = array("mean", source.n_features)
     # If they are not finite, reading the rows will name the one that is to blame.

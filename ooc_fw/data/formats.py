@@ -137,24 +137,15 @@ def as_text(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
-def get_text(attributes: Any, name: str) -> str:
-    """Read text that `put_text` or another tool stored; KeyError when there is none."""
-    return as_text(attributes[name])
+def as_bytes(text: str | Sequence[str]) -> Any:
+    """Text as HDF5 stores it, or several texts as an array of one fixed length."""
+    if isinstance(text, str):
+        return np.bytes_(text.encode("utf-8", "surrogateescape"))
+    return np.array([as_bytes(one) for one in text], dtype=np.bytes_)
 
 
 def get_texts(attributes: Any, name: str) -> list[str] | None:
-    """Read what `put_texts` or another tool stored; None when there is nothing."""
+    """Texts that `as_bytes` or another tool stored; None when there is nothing."""
     if name not in attributes:
         return None
     return [as_text(text) for text in np.ravel(attributes[name]).tolist()]
-
-
-def put_text(attributes: Any, name: str, text: str) -> None:
-    """Store `text` in HDF5 attributes."""
-    attributes[name] = np.bytes_(text.encode("utf-8", "surrogateescape"))
-
-
-def put_texts(attributes: Any, name: str, texts: Sequence[str]) -> None:
-    """Store several texts as an array of one fixed length, in attributes or as a data set."""
-    encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
-    attributes[name] = np.array(encoded, dtype=np.bytes_)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ooc_fw.data.formats import get_text, put_text
+from ooc_fw.data.formats import as_bytes, as_text
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -168,7 +168,7 @@ class Scaling:
 
     def write(self, group: Any) -> None:
         """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
-        put_text(group.attrs, "scaling", self.kind)
+        group.attrs["scaling"] = as_bytes(self.kind)
         group.attrs["log1p"] = self.log1p
         if self.kind != "none":
             # HDF5 notes the time in a group that it makes on the way to an object.
@@ -181,7 +181,7 @@ class Scaling:
         """Read what `write` stored, InputError if it is incomplete; None when there is nothing."""
         if "scaling" not in group.attrs:
             return None
-        kind = get_text(group.attrs, "scaling")
+        kind = as_text(group.attrs["scaling"])
         found = []
         for name in ("scaling/offset", "scaling/factor") if kind != "none" else ():
             values = np.asarray(group[name] if name in group else "")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.containers import open_file, open_rows
 from ooc_fw.data.converted import CONTENT, content_crc32
-from ooc_fw.data.formats import COLUMNS, get_text, get_texts, put_text, put_texts
+from ooc_fw.data.formats import COLUMNS, as_bytes, as_text, get_texts
 from ooc_fw.data.rows import CSRRows, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import make_kernel
@@ -45,9 +45,9 @@ def content_of(model: Model) -> bytes:
     content = BytesIO()
     with h5py.File(content, "w") as file:
         file.attrs["format_version"] = FORMAT
-        put_text(file.attrs, "task", model.task)
-        put_text(file.attrs, "status", model.status)
-        put_text(file.attrs, "kernel", model.kernel.name)
+        file.attrs["task"] = as_bytes(model.task)
+        file.attrs["status"] = as_bytes(model.status)
+        file.attrs["kernel"] = as_bytes(model.kernel.name)
         for name in ("gamma", "degree", "coef0"):
             file.attrs[name] = getattr(model.kernel, name)
         for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS):
@@ -69,11 +69,11 @@ def content_of(model: Model) -> bytes:
         else:
             file["support_vectors"] = vectors
         if model.columns:
-            put_texts(file, COLUMNS, model.columns)
+            file[COLUMNS] = as_bytes(model.columns)
         if model.classes.dtype.kind == "f":
             file["classes"] = model.classes
         else:
-            put_texts(file, "classes", model.classes.tolist())
+            file["classes"] = as_bytes(model.classes.tolist())
         group = file.create_group("machines")
         for name in (*_ENTRIES, *NUMBERS):
             group[name] = getattr(model.machines, name)
@@ -90,7 +90,7 @@ def read_model(path: str | os.PathLike[str], record: type[Model]) -> Model:
     try:
         with open_file(name) as file:
             model = record(**_read_fields(file))
-            task = get_text(file.attrs, "task") if "task" in file.attrs else "classification"
+            task = as_text(file.attrs["task"]) if "task" in file.attrs else "classification"
             demand(task == model.task, f"its numbers are not those of a model of {task}")
             if "classes" in file:  # which files of 0.2 hold in an attribute
                 group = file["machines"]
@@ -123,12 +123,12 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     with open_rows(file["support_vectors"]) as source:
         vectors = source.read(0, source.n_rows)
     kernel = make_kernel(
-        get_text(attributes, "kernel"),
+        as_text(attributes["kernel"]),
         gamma=_number_of(attributes, "gamma"),
         degree=index(attributes["degree"]),
         coef0=_number_of(attributes, "coef0"),
     )
-    status = str(Status(get_text(attributes, "status")))
+    status = str(Status(as_text(attributes["status"])))
     fields: dict[str, Any] = {"kernel": kernel, "scaling": scaling, "status": status}
     fields["support_vectors"] = vectors
     for name in _ATTRIBUTES:
