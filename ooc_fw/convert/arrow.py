@@ -323,7 +323,9 @@ def _seconds(column: Any) -> Float64Array:
     """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
     if _kind(column.type) == DATES:
         return _numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
-    return np.array([tables.seconds_in((word or "").strip()) for word in column.to_pylist()])
+    coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    seconds = [tables.seconds_in((word or "").strip()) for word in coded.dictionary.to_pylist()]
+    return _numbers_of(pa.array(seconds, pa.float64()).take(coded.indices))
 
 
 def write_arrow(frame: Any, path: str) -> None:

@@ -95,8 +95,8 @@ class TableEncoder(Encoder):
         if len(kept) < n_rows:
             if self._options.missing_labels == "refuse":
                 raise InputError(
-                    f"{place(int(unlabelled.argmax()))}: the label is missing; leave it out "
-                    f"(convert --missing-labels drop)"
+                    f"{place(int(unlabelled.argmax()))}: the label is missing or infinite; leave "
+                    f"it out (convert --missing-labels drop)"
                 )
             columns = {name: column[kept] for name, column in columns.items()}
             labels = labels[kept]
@@ -227,9 +227,9 @@ class TableEncoder(Encoder):
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:
-    """Which labels are missing."""
+    """Which labels are missing, or infinite."""
     if not isinstance(labels, Words):
-        return np.isnan(labels)
+        return ~np.isfinite(labels)
     # Code -1 takes the last of these places.
     missing = np.array([word in MISSING_LABELS for word in labels.values] + [True])
     return missing[labels.codes]

@@ -418,6 +418,7 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         (TRAIN, BUYS, "line 2: column 'colour' does not hold a number but 'red'; .* --one-hot"),
         ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
         ("a,y\n1,0\n1,\n", Y, r"line 3: the label is missing"),
+        ("a,y\n1,0\n1,inf\n", {**Y, "task": "regression"}, "line 3: the label .* infinite"),
         ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is inf: not finite"),
         ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* 'b' is -1: .* log1p"),
         ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
