@@ -101,7 +101,7 @@ its duality gap over all rows is certified.
         """Find the best kernel, C and gamma, and train with them.
 
 Candidates are trained on a sample and validated on other rows; the best go on
-to more rows, and the best of all to all.
+to more rows, and the best of all is trained on all rows.
 
   ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
