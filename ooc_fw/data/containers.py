@@ -274,7 +274,7 @@ def _whole(node: Node) -> AnyArray:
 
 def _names_in(root: Node, table: str) -> list[str] | None:
     """Names of the rows of a table, whatever they are called there; None without them."""
-    group: Any = None if isinstance(root, dict) else find(root, table)
+    group = find(root, table)
     index = as_text(group.attrs.get("_index", "_index")) if is_group(group) else "_index"
     node = find(root, f"{table}/{index}")
     if is_group(node):
