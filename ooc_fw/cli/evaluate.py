@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
         check_figure(args.figure)
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
-    result["seconds"] = time.perf_counter() - args.started
     common.print_result(args, result, _lines(result))
     if args.figure is not None:
         save(draw_fit(*seen) if is_regression else draw_measures(result, seen), args.figure)

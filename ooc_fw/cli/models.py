@@ -10,7 +10,7 @@ from ooc_fw.cli import common
 from ooc_fw.cli.applying import open_model
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.landmarks import relative_target
-from ooc_fw.model.onnx import OPSET, to_onnx
+from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_importance, save
 from ooc_fw.report.progress import Waiting
@@ -72,15 +72,9 @@ def export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
     check_outputs([Output("output", args.output, is_own=_is_own)], common.inputs_of(args))
     model = open_model(args)
-    content = to_onnx(model)
-    write_atomic(args.output, content)
-    result = {
-        "output": args.output,
-        "opset": OPSET,
-        "probabilities": model.calibrated,
-        "bytes": len(content),
-    }
-    common.print_result(args, result, [args.output], common.aligned(result))
+    write_atomic(args.output, to_onnx(model))
+    result = {"output": args.output, "probabilities": model.calibrated}
+    common.print_result(args, result, [args.output])
     return DONE
 
 

@@ -4,7 +4,7 @@ import pytest
 
 CONVERTED = "output n_rows n_features sparse seed classes scaling log1p"
 GAP = "certified_gap gap_scope tol reached"
-JUDGED = "accuracy balanced_accuracy classes macro confusion n_rows seconds"
+JUDGED = "accuracy balanced_accuracy classes macro confusion n_rows"
 KEYS = {
     "convert {text} {new}": CONVERTED,
     "split {data} {new} {new}.test": "parts",
@@ -19,7 +19,7 @@ KEYS = {
     "evaluate {sure} {data}": f"{JUDGED} brier_score",
     "certify {model} {data}": f"{GAP} pair_gap objective rho",
     "importance {model} {data}": "columns n_rows",
-    "export {model} {new}": "output opset probabilities bytes",
+    "export {model} {new}": "output probabilities",
 }
 
 
