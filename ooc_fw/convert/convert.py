@@ -125,17 +125,19 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
             f"the inputs are of several formats ({', '.join(kinds)}), or standard input (-) is "
             f"given twice; convert one at a time"
         )
-    for_text = options.zero_based or options.n_features is not None
-    refused = {
-        "libsvm": options.for_tables or options.labels is not None,
-        **dict.fromkeys(TABLES, for_text),
-    }
-    if refused.get(kind, for_text or options.of_columns):
+    strange = ""
+    of_columns = "--one-hot, --target-encode, --dates, --drop and --impute"
+    if kind == "libsvm" and (options.for_tables or options.labels is not None):
+        others = "--label, --labels, --missing-labels, --header, --no-header, --delimiter"
+        strange = f"{others}, {of_columns}"
+    elif kind != "libsvm" and (options.zero_based or options.n_features is not None):
+        strange = "--zero-based and --n-features"
+    elif kind not in ("libsvm", *TABLES) and options.of_columns:
+        strange = of_columns
+    if strange:
         raise InputError(
-            f"{names[0]} is {kind}, and an option is for another format: --zero-based and "
-            f"--n-features are for LIBSVM text, --labels for arrays, --label and --missing-labels "
-            f"for tables and arrays, --one-hot, --target-encode, --dates, --drop, --impute, "
-            f"--header, --no-header and --delimiter for tables; leave it out, or name the --format"
+            f"{names[0]} is {kind}, and {strange} are for other formats; leave them out, or name "
+            f"the --format"
         )
     return kind
 
@@ -286,10 +288,9 @@ class _Conversion:
         each value, would hardly be smaller.
         """
         dense = self.options.dense
-        if dense is None and self.like is not None:
-            dense = not self.like.sparse
         if dense is None:
-            dense = self.ranges.n_stored >= 0.25 * self.n_rows * n_features
+            is_filled = self.ranges.n_stored >= 0.25 * self.n_rows * n_features
+            dense = is_filled if self.like is None else not self.like.sparse
         if dense or not self.scaling.moves_zero:
             return not dense
         said = f"scaling {self.scaling.kind!r} turns zeros into other numbers"

@@ -437,7 +437,11 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
         (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
         (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"line 1: a carriage return stands alone"),
         (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
-        ("a,y\n1,0\n", {**Y, "zero_based": True}, "--n-features are for LIBSVM text"),
+        (
+            "a,y\n1,0\n",
+            {**Y, "zero_based": True},
+            "is csv, and --zero-based and --n-features are for other",
+        ),
         ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
         ("a,y\n1,0\n", {"labels": "y.npy"}, "labels in a column: name it with --label"),
         (FAR, {**Y, "impute": "mean"}, r"data\.csv, line 31: .* column 'a' is .*, beyond float32"),
@@ -454,7 +458,7 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
     text, table, x = tmp_path / "t.txt", tmp_path / "t.csv", save("x.npy", np.eye(2))
     text.write_text("1 1:1 2:2\n")
     table.write_text("a,y\n1,0\n")
-    refused(text, "is libsvm, and an option is for another format", **Y, format="libsvm")
+    refused(text, "is libsvm, and --label, .* are for other formats", **Y, format="libsvm")
     refused([text, table], r"several formats \(libsvm, csv\)")
     refused(table, "format must be one of auto, libsvm, csv", format="xml")
     refused(["-", "-"], "given twice", **Y)
@@ -472,7 +476,7 @@ def test_options_that_do_not_fit_the_input(refused, save, tmp_path):
         (
             {"X": np.eye(2)},
             {"one_hot": ["a"]},
-            "is npy|hdf5, and an option is for another format",
+            "is hdf5, and --one-hot, .* are for other formats",
         ),
         ({"X": np.eye(2)}, {"label": "z"}, "has no labels 'z'"),
         ({"rows": np.eye(2)}, {}, "has no 'X'"),
