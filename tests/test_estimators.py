@@ -23,12 +23,10 @@ from ooc_fw import (
     FrankWolfeSVC,
     FrankWolfeSVR,
     InputError,
-    TrainOptions,
     load_model,
     open_dataset,
 )
 from ooc_fw.model.file import content_of
-from ooc_fw.options import NOVELTY_C, KernelOptions, TaskOptions, option_fields
 from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS, EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
@@ -68,21 +66,6 @@ def test_weights_of_rows_are_copies():
 )
 def test_scikit_learn_checks_with_probabilities(estimator, check):
     check(estimator)
-
-
-@pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeSVR, FrankWolfeOneClass])
-def test_defaults_are_those_of_the_options(estimator):
-    declared = {}
-    for record in (KernelOptions, TrainOptions, TaskOptions):
-        declared |= {name: option.default for name, option in option_fields(record).items()}
-    shared = {
-        own.name: own.default for own in dataclasses.fields(estimator) if own.name in declared
-    }
-    declared["C"] = NOVELTY_C if estimator is FrankWolfeOneClass else declared["C"]
-    assert shared == {name: declared[name] for name in shared}
-    assert {"kernel", "gamma", "C", "tol", "max_time"} < shared.keys()
-    common = {"n_jobs": None, "random_state": None, "verbose": 0, "dask": None}
-    assert common.items() <= estimator().get_params().items()
 
 
 @pytest.fixture(scope="module")

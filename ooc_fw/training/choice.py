@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -160,9 +160,11 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     why = f"there are {n_rows} rows"
     if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
-        support = expect_support(problem, within, session, most, memory.max_vertices)
-        why = f"{support.basis}, so that about {support.expected} are expected of {n_rows} rows"
-        if support.expected > most or support.seconds > session.deadline(options).left():
+        expected, basis, seconds = expect_support(
+            problem, within, session, most, memory.max_vertices
+        )
+        why = f"{basis}, so that about {expected} are expected of {n_rows} rows"
+        if expected > most or seconds > session.deadline(options).left():
             limits = f"more than {most}, or more than time allows; --exact takes the optimum"
             try:
                 return plan_span(problem, options, session, None, f": {why}, {limits}")
@@ -175,21 +177,14 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
 # -- samples -------------------------------------------------------------------------------------
 
 
-class Support(NamedTuple):
-    """Support vectors that an exact model may have; `basis` says in words how that is known."""
-
-    expected: int
-    basis: str
-    seconds: float  # that the model would take at the pace of the largest sample
-
-
 def expect_support(
     problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
-) -> Support:
+) -> tuple[int, str, float]:
     """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
 
-    One sample is enough if its share of support vectors makes no more than `enough` of them. Else
-    the power law through the numbers of two samples is extrapolated.
+    Also how that is known, in words, and the seconds that the model would take at that pace. One
+    sample is enough if its share of support vectors makes no more than `enough` of them. Else the
+    power law through the numbers of two samples is extrapolated.
     """
     n_rows = problem.source.n_rows
     models: list[tuple[int, int]] = []  # rows and support vectors of samples
@@ -209,7 +204,7 @@ def expect_support(
     expected = min(n_rows, round(support * (n_rows / size) ** power))
     words = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in models]
     seconds *= n_rows * expected / (size * support)
-    return Support(expected, f"the model {' and '.join(words)}", seconds)
+    return expected, f"the model {' and '.join(words)}", seconds
 
 
 def _solve_sample(
@@ -220,8 +215,8 @@ def _solve_sample(
     codes = problem.row_classes
     stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
     ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(options.seed))
-    one_of_each = np.unique(codes, return_index=True)[1]
-    ids = np.union1d(ids, one_of_each[~np.isin(codes[one_of_each], codes[ids])])
+    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # one at least of each class
+    ids = np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
     small = rows_source(source.take(ids), source.name)
     sample: Any = problem.subset(small, ids)
     held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes

@@ -37,6 +37,7 @@ from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
+from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
 _MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
@@ -110,11 +111,21 @@ class _Training:
         numbers = [k for k in small if k not in self.solutions]
         usual = STEP_RULES[self.plan.options.method].takes_many and options.start == "random"
         usual = usual and options.lmo == "auto" and options.certify and options.max_iter is None
-        if not usual or not numbers or options.memory_limit is not None:
+        if not usual or not numbers:
             return
+        source = self.partition.whole.source
+        room = 256 << 20
+        if options.memory_limit is not None:
+            # Rows of all classes are read, and one after the other for a moment.
+            held = self.partition.held_bytes
+            room = options.memory_limit - program_bytes(held) - held - 2 * source.decoded_bytes
         # The kernel values of a pair and what is made of them take 20 bytes each.
-        room = (256 << 20) // (20 * int(self.n_rows[numbers].max()) ** 2)
-        threads = max(1, min(options.threads, room))
+        most = int(self.n_rows[numbers].max())
+        each = 20 * most**2 + 3 * most * (source.decoded_bytes // source.n_rows)
+        threads = min(options.threads, room // each)
+        # Under a limit all pairs are small or none, since others know of no memory but theirs.
+        if threads < 1 or (options.memory_limit is not None and len(small) < len(self.pairs)):
+            return
         sources = self.partition.sources
         codes = {code for k in numbers for code in self.pairs[k]}
         rows = {code: sources[code].read(0, sources[code].n_rows) for code in codes}

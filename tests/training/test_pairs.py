@@ -202,13 +202,7 @@ def test_threads_change_no_bit(most_rows, stopping, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"method": "swap"},
-        {"lmo": "sampled"},
-        {"certify": False},
-        {"max_iter": 50},
-        {"memory_limit": 1 << 30},
-    ],
+    [{"method": "swap"}, {"lmo": "sampled"}, {"certify": False}, {"max_iter": 50}],
     ids=str,
 )
 def test_options_that_ask_for_another_way_get_it(options):
