@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
     """Content of a source, of which all labels and a sample of the rows are read."""
     average = source.statistics and source.statistics.average_squared_distance
-    blocks = block_slices(source, 0, source.n_rows)
-    chosen = blocks[:: max(1, len(blocks) // 16)]  # from all over the file
+    blocks = block_slices(source, 0, source.n_rows, 1 << 20)
+    chosen = blocks[:: max(1, len(blocks) // 16)]  # at most 31 MiB, from all over the file
     rows = concat_rows([source.read(*block, checked=False) for block in chosen])
     bad = np.flatnonzero(~np.isfinite(values_of(rows)))
     bad = rows.row_numbers()[bad] if isinstance(rows, CSRRows) else bad // source.n_features

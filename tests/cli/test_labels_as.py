@@ -1,20 +1,17 @@
 """``--labels-as``: new labels at conversion, recorded in the file."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw import InputError, load_model
-from ooc_fw.cli.main import main
 from ooc_fw.data.labels import label_map, new_labels
 from tests.convert.converted import convert_files
 
 WORDS = ("normal.", "smurf.", "neptune.")
-TWO = "normal.=normal,*=attack"
-KINDS = {"words": TWO, "numbers": "normal.=1,*=-1", "three": "smurf.=7,normal.=0,neptune.=x"}
+KINDS = {"words": "normal.=normal,*=attack", "numbers": "normal.=1,*=-1"}
+KINDS["three"] = "smurf.=7,normal.=0,neptune.=x"
 
 
 @pytest.fixture
@@ -35,30 +32,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def train(data, *options):
-    """Model file of `data`."""
-    assert main(["train", str(data), "-o", "model.h5", "--C", "3", "--quiet", *options]) == 0
-    return load_model("model.h5")
-
-
-def accuracy(capsys, *arguments):
-    capsys.readouterr()
-    assert main(["evaluate", "model.h5", *map(str, arguments), "--quiet", "--json"]) == 0
-    return json.loads(capsys.readouterr().out)["accuracy"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_map_then_train_is_train_on_mapped_data(folder, capsys, kind):
-    expected = train(f"{kind}.h5")
-    right = accuracy(capsys, f"{kind}.h5")
+def test_map_then_train_is_train_on_mapped_data(ooc_fw, folder, kind):
     convert_files(["raw.csv"], "mapped.h5", label="y", labels_as=KINDS[kind])
-    model = train("mapped.h5")
+    convert_files(["raw.csv"], "like.h5", like="mapped.h5")  # it has the map of the file
+    for data in (f"{kind}.h5", "mapped.h5"):
+        ooc_fw("train", data, "-o", f"{data}.model", "--C", 3, "--quiet").done()
+    expected, model = load_model(f"{kind}.h5.model"), load_model("mapped.h5.model")
     assert model.classes.tolist() == expected.classes.tolist()
     np.testing.assert_array_equal(model.support_vectors, expected.support_vectors)
-    convert_files(["raw.csv"], "like.h5", like="mapped.h5")  # it has the map of the file
-    for test in ("mapped.h5", "like.h5"):
-        assert accuracy(capsys, test) == right
-    assert main(["verify", "like.h5", "--quiet"]) == 0
+    results = [
+        ooc_fw("evaluate", "mapped.h5.model", data, "--json").json()
+        for data in (f"{kind}.h5", "mapped.h5", "like.h5")
+    ]
+    assert results[0]["accuracy"] == results[1]["accuracy"] == results[2]["accuracy"]
+    ooc_fw("verify", "like.h5").done()
 
 
 def test_text_has_its_labels_mapped(folder):
