@@ -29,17 +29,17 @@ def run(args: argparse.Namespace) -> int:
     outputs = [] if output is None else [files.Output("output", output)]
     files.check_outputs(outputs, common.inputs_of(args))
     model = open_model(args)
-    titles = _titles(args, model)
+    names = [format_label(value) for value in model.classes.tolist()]
     of_numbers = model.task == "regression"
     is_table = output is not None and output.suffix.lower() == ".csv"
-    _check(args, model, is_table=is_table)
-    names = [*map(format_label, model.classes.tolist()), ""]  # the last is that of no class
+    _check(args, model, names, is_table=is_table)
     wanted = Wanted(not (args.decision or args.probability), args.threshold or 0.0)
     blocks = (
         block._replace(values=_results(args, model, block.values))
         for block in apply_model(model, args, wanted)
     )
     how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
+    words = [*names, ""]  # the last is that of place -1, of rows without a label
     n_rows = 0
     n_unknown = 0
     with ExitStack() as stack:
@@ -51,14 +51,14 @@ def run(args: argparse.Namespace) -> int:
         shown = printable if file.isatty() else str
         table = csv.writer(file, lineterminator="\n")
         if is_table:
-            table.writerow(titles)
+            table.writerow(_titles(args, model, names))
         for results in in_order(blocks, args.data):
             first = results[:, 0]
             unknown = without_value(results) if of_numbers else first < 0
             n_unknown += int(np.count_nonzero(unknown))
             places = range(n_rows, n_rows + len(results))
             n_rows += len(results)
-            labels = [] if of_numbers else [[names[int(place)] for place in first]]
+            labels = [] if of_numbers else [[words[int(place)] for place in first]]
             numbers = results[:, len(labels) :].T.tolist()
             if is_table:
                 table.writerows(zip(places, *labels, *numbers, strict=True))
@@ -74,16 +74,15 @@ def run(args: argparse.Namespace) -> int:
     return NO if n_unknown else DONE
 
 
-def _check(args: argparse.Namespace, model: Model, *, is_table: bool) -> None:
+def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table: bool) -> None:
     is_plain = not (is_table or args.decision or args.probability)
-    words = "".join(map(format_label, model.classes.tolist()))
     reasons = {
         f"{args.output}: predictions are text; give -o FILE.csv, or another name for lines": (
             args.output.lower().endswith((".h5", ".hdf5"))
         ),
         "--json needs -o FILE, where the predictions go": args.json and args.output == "-",
         f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv": (
-            is_plain and not {"\r", "\n"}.isdisjoint(words)
+            is_plain and not {"\r", "\n"}.isdisjoint("".join(names))
         ),
         f"the model {args.model} gives no probabilities; train it with ooc-fw train "
         f"--probability": args.probability and not model.calibrated,
@@ -91,11 +90,10 @@ def _check(args: argparse.Namespace, model: Model, *, is_table: bool) -> None:
     common.refuse(reasons)
 
 
-def _titles(args: argparse.Namespace, model: Model) -> list[str]:
+def _titles(args: argparse.Namespace, model: Model, names: list[str]) -> list[str]:
     """Names of the columns of a table."""
     if model.task == "regression":
         return ["row", "prediction"]
-    names = [format_label(value) for value in model.classes.tolist()]
     titles = ["row", "label"]
     if args.decision and model.decision == "ovr":
         titles += [f"decision_{name}" for name in names]
