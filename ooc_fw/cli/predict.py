@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
             n_unknown += int(np.count_nonzero(unknown))
             places = range(n_rows, n_rows + len(results))
             n_rows += len(results)
-            labels = [] if of_numbers else [[words[int(place)] for place in first]]
+            classes = [] if of_numbers else first.astype(np.int64).tolist()
+            labels = [] if of_numbers else [[words[place] for place in classes]]
             numbers = results[:, len(labels) :].T.tolist()
             if is_table:
                 table.writerows(zip(places, *labels, *numbers, strict=True))
