@@ -20,6 +20,7 @@ from ooc_fw.convert import readers, tables
 from ooc_fw.convert.readers import Place, Words
 from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
 from ooc_fw.convert.text import TextBlock, TextInput
+from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
@@ -39,6 +40,7 @@ class ArrowTable(Table):
         super().__init__(path, 0)
         where: dict[str, Any] = {"format": "parquet" if kind == "parquet" else "ipc"}
         if os.path.isdir(path):
+            check_no_log(path)
             where |= {"partitioning": "hive", "partition_base_dir": path}
         try:
             found = dataset.dataset(path, **where)

@@ -105,7 +105,7 @@ class Spool:
                 n_bytes = file.tell()
                 if self.seed is None:
                     yield from _blocks_in(file, BUCKET_BYTES, n_features)
-                elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 64:
+                elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 24:  # of few long rows
                     for block in _blocks_in(file, n_bytes, n_features):
                         yield block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
                 else:

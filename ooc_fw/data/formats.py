@@ -79,16 +79,20 @@ def check_regular(path: str) -> None:
         )
 
 
-def _format_inside(folder: str) -> str:
-    """Format of a zarr store, or of the files of a table; InputError if they hold other rows."""
+def check_no_log(folder: str) -> None:
+    """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
     names = {*os.listdir(folder)}
-    if {"zarr.json", ".zgroup", ".zarray"} & names:
-        return "zarr"
     if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
         raise InputError(
             f"{folder} is a table of Delta, Hudi or Iceberg, whose files hold removed rows, too; "
             f"export a snapshot of it to Parquet, and convert that"
         )
+
+
+def _format_inside(folder: str) -> str:
+    """Format of a zarr store, or of the files of a table."""
+    if {"zarr.json", ".zgroup", ".zarray"} & {*os.listdir(folder)}:
+        return "zarr"
     for path in sorted(Path(folder).rglob("*")):
         if path.suffix in _SUFFIXES:
             return _SUFFIXES[path.suffix]

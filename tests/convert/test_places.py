@@ -169,5 +169,6 @@ def test_tables_with_a_log_are_refused(tmp_path, log):
     (table / log).mkdir(parents=True)
     (table / "data").mkdir()
     save_part(table / "data" / "1.parquet")
-    with pytest.raises(InputError, match=r"table is a table of Delta, .*export a snapshot"):
-        convert_files([table], tmp_path / "o.h5", label="y")
+    for kind in ("auto", "parquet"):
+        with pytest.raises(InputError, match=r"table is a table of Delta, .*export a snapshot"):
+            convert_files([table], tmp_path / "o.h5", label="y", format=kind)
