@@ -145,12 +145,13 @@ def _model_before(args: argparse.Namespace) -> Model:
     model = load_model(args.resume)
     why = f"is that of {args.resume}, which --resume goes on from; leave it out"
     _refuse(args, ("C", *option_fields(KernelOptions)), why)
-    is_exact = model.task == "classification" and model.kind == "exact"
-    if not is_exact or model.penalties is not None:
-        what = "weights of rows" if is_exact else f"{model.kind} for {model.task}"
+    what = "" if model.penalties is None else "has weights of rows"
+    what = "has landmarks" if model.kind == "landmarks" else what
+    what = what if model.task == "classification" else f"is for {model.task}"
+    if what:
         raise InputError(
-            f"{args.resume} has {what}, and a stream updates exact models of classes without "
-            f"weights only; train on the old and the new rows together"
+            f"{args.resume} {what}, and a stream updates exact models of classes without weights "
+            f"only; train on the old and the new rows together"
         )
     return model
 

@@ -219,7 +219,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 stream = Stream.after(self.model_, options, room, self._n_rows)
             with Progress(quiet=not self.verbose) as progress:
                 stream = stream.learn(source, codes, progress.callbacks)
-        self._keep(stream.model(known, source if first else self.model_), stream.pairs(), None)
+        self._keep(stream.model(known, source if first else self.model_), stream.pairs, None)
         self._stream: Stream = stream
         self.gap_scope_ = "all"
         self.classes_ = known

@@ -182,11 +182,10 @@ class Model:
             places = [places_among(rows, one.rows) for one in own]
             betas = [one.alpha * one.labels for one in own]
             vectors = own[0].support_vectors if vectors is None else vectors
-            # A stream has penalties once it has met a weight.
-            if any(one.penalties is not None for one in own):
-                penalties = np.full(len(rows), given["C"], dtype=np.float64)
+            if own[0].penalties is not None:  # then all have them
+                penalties = np.empty(len(rows))
                 for here, one in zip(places, own, strict=True):
-                    penalties[here] = given["C"] if one.penalties is None else one.penalties
+                    penalties[here] = one.penalties
             status = worst_status([one.status for one in own])
         columns = getattr(data, "columns", None)
         return cls(

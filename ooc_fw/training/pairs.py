@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -61,8 +62,9 @@ def train_exact(
         start = warm if isinstance(warm, Warm) else None
         return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
     finished = [] if warm is None or isinstance(warm, Warm) else warm
-    limit = problem.source.limited(session.deadline(plan.options).check)
-    with limit, partition_classes(problem, plan) as partition:
+    with ExitStack() as opened:
+        with problem.source.limited(session.deadline(plan.options).check):
+            partition = opened.enter_context(partition_classes(problem, plan))
         return _Training(partition, plan, session, finished).run()
 
 

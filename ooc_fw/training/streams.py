@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,7 @@ class Stream:
             raise KeyboardInterrupt(interrupt.noted)
         return solution
 
+    @cached_property
     def pairs(self) -> list[PairSolution]:
         """Solution of each pair; of one without any row yet, one that takes its first class.
 
@@ -200,7 +202,7 @@ class Stream:
 
     def model(self, classes: npt.NDArray[Any], like: RowSource | Model | None) -> Model:
         """The model so far, whose scaling and names of columns are those of `like`."""
-        pairs = self.pairs()
+        pairs = self.pairs
         vectors = concat_rows([pair.solution.support_vectors for pair in pairs])
         if len(pairs) > 1:
             rows = np.concatenate([pair.solution.rows for pair in pairs])
@@ -239,7 +241,8 @@ def solutions_of(model: Model) -> list[Solution | None]:
     """
     names = "alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}
-    about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None, "status": model.status}
+    about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None}
+    about["status"] = Status(model.status)
     solutions: list[Solution | None] = []
     for one in model.classifiers:
         given = about | {name: getattr(one, name) for name in names} | {"penalties": one.C}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from ooc_fw.data.opening import conversion
 from ooc_fw.model.record import load_model
 from tests.support.files import write_dense
 
@@ -282,6 +283,7 @@ def test_commands_have_the_options_given(ooc_fw, text_file, tmp_path, monkeypatc
     assert convert == "ooc-fw convert X.npy X.h5 --labels y.npy --scale standard"
     follow(ooc_fw, "X.npy", "--labels", "y.npy")
     follow(ooc_fw, text_file)
+    assert conversion("-") == "ooc-fw convert - data.h5"  # standard input
 
 
 def advised(ooc_fw, folder, X, y=None, storage=np.asarray):

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -170,6 +171,21 @@ def test_finished_pairs_are_not_trained_again(tmp_path):
     for k, (one, other) in enumerate(zip(again.solutions, expected.solutions, strict=True)):
         assert (one.iterations == 0) == (k < 3)
         assert one.objective == pytest.approx(other.objective, rel=2e-3)
+
+
+def test_a_checkpoint_is_written_when_time_is_over(tmp_path):
+    """The vectors of several classes are read from the data for it."""
+
+    def wait(state):
+        while deadline.left() > 0:
+            time.sleep(0.01)
+
+    path = tmp_path / "run.ckpt"
+    options = TrainOptions(exact=True, method="swap2", max_time=0.5)
+    session = Session([wait], checkpoint=Checkpoint(path, 0.0))
+    deadline = session.deadline(options)
+    assert fit(make(n_classes=3), options, session).model.status == Status.TIME_LIMIT
+    assert load_model(path).status == Status.RUNNING
 
 
 def test_rows_may_be_some_of_the_data(tmp_path):

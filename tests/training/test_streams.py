@@ -44,7 +44,7 @@ def learn(stream, chunks, callbacks=()):
 
 
 def solution_of(stream):
-    return stream.pairs()[0].solution
+    return stream.pairs[0].solution
 
 
 def cut(problem, *ends, form=np.asarray):
@@ -245,6 +245,15 @@ def test_a_model_with_equal_rows_is_gone_on_from(problem):
     assert assert_consistent(solution_of(stream), problem).gap <= TOL
     bounded = learn(Stream.after(model, options, 40, 480), cut(problem, 100))
     assert len(solution_of(bounded).rows) <= 40
+
+
+def test_rows_of_some_classes_leave_the_other_pairs_as_they_were(problem):
+    codes = np.arange(len(problem.X)) % 4
+    svc = FrankWolfeSVC(gamma=1.0, exact=True).fit(problem.X, codes)
+    kept = svc.pairs_[-1].solution.rho
+    svc.partial_fit(problem.X[codes < 2] + 0.1, codes[codes < 2])
+    assert svc.model_.status == Status.STREAMED
+    assert svc.pairs_[-1].solution.rho == kept == svc.model_.classifiers[-1].rho
 
 
 def test_values_too_large_for_the_kernel_are_refused(problem):
