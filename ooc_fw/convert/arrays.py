@@ -11,7 +11,7 @@ import numpy as np
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
-from ooc_fw.data.labels import feature_places
+from ooc_fw.data.labels import check_labels, feature_places
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows, take_columns
 from ooc_fw.data.sources import block_slices
@@ -99,6 +99,7 @@ class ArrayEncoder(readers.Encoder):
         if not self.labelled:
             labels = np.zeros(len(rows))
         elif not self._targets:
+            check_labels(labels, start, reader.name, targets=True)
             numbers = labels.astype(np.int8) if labels.dtype == bool else labels
             values, codes = np.unique(numbers, return_inverse=True)
             labels = self.labels.of(collect_words(values.tolist(), codes, place), place)

@@ -163,7 +163,8 @@ class _Conversion:
         if new is None and like is not None:
             new = like.labels_as
         words = () if like is None else like.words
-        labels = readers.LabelNumbers(words, None if new is None else label_map(new))
+        label_of = None if new is None else label_map(new)
+        labels = readers.LabelNumbers(words, label_of, ", ".join(names))
         if kind == "libsvm":
             self.inputs = [stack.enter_context(TextInput(name)) for name in names]
             how = {"n_features": self.width, "log1p": self.scaling.log1p}

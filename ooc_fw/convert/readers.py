@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
+MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
 THREADS_NAME = "ooc-fw-prep"
 
@@ -122,8 +123,11 @@ class LabelNumbers:
     If those of the training file are `words`, all are, even numbers.
     """
 
-    def __init__(self, words: Sequence[str] = (), new: Mapping[str, str] | None = None) -> None:
-        self._codes = WordCodes(words, True, 1 << 20, "the column of the labels")
+    def __init__(
+        self, words: Sequence[str] = (), new: Mapping[str, str] | None = None, name: str = "it"
+    ) -> None:
+        what = f"the column of the labels in {name} (give --task regression if these are targets)"
+        self._codes = WordCodes(words, True, MAX_CLASSES, what)
         self._spelled = {plain_word(word): word for word in words}  # as the training file has them
         self._are_coded = False
         self.new = new

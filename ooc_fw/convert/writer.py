@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.convert.readers import THREADS_NAME
+from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
 from ooc_fw.data import converted
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, as_bytes
@@ -28,7 +28,6 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
-MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
 
 
 class _Sink(io.FileIO):

@@ -81,6 +81,9 @@ def test_one_rule_for_labels_of_all_containers(tmp_path, container, words):
     if container != "csv":
         with open_source(data, labels, label="y", missing_labels=drop) as source:
             assert source.labels(0, source.n_rows).tolist() == expected
+    if words == "missing":
+        with pytest.raises(InputError, match=r"label .*is missing.*--missing-labels drop"):
+            convert([str(data)], tmp_path / "out.h5", replace(options, missing_labels="refuse"))
     convert([str(data)], tmp_path / "out.h5", options)
     with open_source(tmp_path / "out.h5") as source:
         order = np.argsort(source.row_ids(0, source.n_rows))
