@@ -360,7 +360,7 @@ def _open_zarr(node: Any) -> DecodedChunks:
     found = _in_chunks(node, node.chunks, dtype if dtype.kind in "biuf" else object)
     # zarr reads absent chunks as its fill value, and leaves chunks of it out by default.
     n_absent = node.nchunks - node.nchunks_initialized
-    if n_absent:
+    if n_absent > 0:  # of a shard, all chunks count as initialized
         said = "%s: %d of its %d chunks are absent, and their values are taken to be %s"
         logger.warning(said, place_of(node), n_absent, node.nchunks, node.fill_value)
     return found

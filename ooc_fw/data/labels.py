@@ -144,14 +144,12 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
     Of what may be `targets`, only missing ones are looked for.
     """
-    way = "leave such rows out (convert --missing-labels drop, or missing_labels= in Python)"
-    wrong = {f"is missing; {way}": are_missing(labels)}
+    what = "is missing; leave such rows out (convert --missing-labels drop, or missing_labels= in "
+    wrong = {what + "Python)": are_missing(labels)}
     if not targets and labels.dtype.kind in "iu":
-        way = "give the labels as words, or number the classes anew"
-        is_merged = (labels > _LARGEST) | (labels < -_LARGEST)
-        wrong[f"is a whole number that float64 does not tell from its neighbours; {way}"] = (
-            is_merged
-        )
+        what = "is a whole number that float64 does not tell from its neighbours; give the labels "
+        what += "as words, or number the classes anew"
+        wrong[what] = (labels > _LARGEST) | (labels < -_LARGEST)
     if not targets and labels.dtype.kind == "f":
         wrong["is infinite; remove the row"] = np.isinf(labels)
     for what, where in wrong.items():

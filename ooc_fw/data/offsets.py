@@ -49,11 +49,6 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     return view
 
 
-def merges(source: RowSource) -> bool:
-    """Whether some column has values that float32 makes one."""
-    return bool(_merged_columns(_sample(source)).any())
-
-
 def _sample(source: RowSource) -> Any:
     """Exact rows from eight parts of the source, or from one if they are of float32."""
     n_parts = 8

@@ -29,11 +29,10 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.data.statistics import ColumnRanges
 
+# Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`.
 OFFSET = "offset"
-"""Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`."""
-
+# Difference of scaled values, or of factors to each other, within which scalings are the same.
 SAME = 1e-9
-"""Difference of scaled values, or of factors to each other, within which scalings are the same."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,8 +74,8 @@ def format_value(value: object, most: int | None = None) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+# From Ctrl-C, from ``kill``, and from a terminal that is closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""From Ctrl-C, from ``kill``, and from a terminal that is closed."""
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:

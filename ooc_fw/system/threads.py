@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-SMALL_WORK = 100_000
-"""Kernel values that one thread computes sooner than several."""
+SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
