@@ -173,7 +173,10 @@ class CSVTable(TextInput, Table):
                 f"the first line of {self.name} holds numbers, not names of columns "
                 f"({numbers[0]}); give --no-header if it is a row, or --header if it has the names"
             )
-        self._names = [name or str(place) for place, name in enumerate(names)]
+        self._names = [  # columns of a data frame may be called by their places
+            name or f"{'unnamed ' * (str(place) in names)}{place}"
+            for place, name in enumerate(names)
+        ]
         if len({*self._names}) < len(names) or max(map(len, names)) > readers.MAX_NAME:
             raise InputError(
                 f"{self.name} has two columns of one name, or a name of more than "

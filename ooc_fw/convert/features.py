@@ -117,12 +117,12 @@ class TableEncoder(Encoder):
             sums = np.stack([np.nansum(values, axis=0), missing.sum(axis=0)])
         for row, j in np.argwhere(wrong)[:1].tolist():
             name = record.columns[j]
-            what = f"{values[row, j]:g}: not finite, beyond float32, without log1p, or not a date"
+            what = f"{values[row, j]:g}: not finite, beyond float32, without log1p, or not a date; "
             if np.isnan(values[row, j]):
-                what = f"missing; train with --impute mean or --drop {name}"
+                what = f"missing; train with --impute mean or --drop {name}, or "
             raise InputError(
-                f"{place(int(kept[row]))}: the value in column {name!r} is {what}, or correct or "
-                f"delete the row"
+                f"{place(int(kept[row]))}: the value in column {name!r} is {what}correct or delete "
+                f"the row"
             )
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code takes no others

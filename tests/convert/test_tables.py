@@ -319,6 +319,8 @@ def test_the_index_of_pandas_is_no_feature(run, save, tmp_path, names):
         _, found = run(path, output, **options)
         assert (found.X.tolist(), found.y.tolist()) == ([[1], [2]], [0, 1])
         assert found.attrs["columns"].tolist() == [b"a"]
+    _, found = run(",0,1\n0,5,a\n1,6,b\n", label="1", header=True)  # names that are places
+    assert found.X.tolist() == [[5], [6]]
 
 
 @pytest.mark.parametrize("line", ["5.1,3.5,setosa", "39, Gov, 7", "2010,class", "?,7,x", "0,1,y"])
