@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array
+from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array
 from ooc_fw.solver.state import Solution, Status
 
 Decision: TypeAlias = Literal["ovo", "ovr"]
@@ -169,19 +169,21 @@ def class_scores(
     between equal votes. The smaller class of each pair may have values of its own.
     """
     negatives = values if for_negative is None else for_negative
-    votes = np.zeros((len(values), n_classes))
-    sums = np.zeros((len(values), n_classes))
+    votes = _sums_of_classes(values > 0, negatives <= 0, n_classes)
+    sums = _sums_of_classes(values, -negatives, n_classes)
+    return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+
+
+def _sums_of_classes(of_larger: AnyArray, of_smaller: AnyArray, n_classes: int) -> Float64Array:
+    """Sum for each class over its pairs, which have one number for either class."""
+    sums = np.zeros((len(of_larger), n_classes))
     start = 0
     for smaller in range(n_classes - 1):  # the pairs of a class with all larger ones
         stop = start + n_classes - 1 - smaller
-        of_larger = values[:, start:stop]
-        of_smaller = negatives[:, start:stop]
-        votes[:, smaller + 1 :] += of_larger > 0
-        votes[:, smaller] += np.count_nonzero(of_smaller <= 0, axis=1)
-        sums[:, smaller + 1 :] += of_larger
-        sums[:, smaller] -= of_smaller.sum(axis=1)
+        sums[:, smaller + 1 :] += of_larger[:, start:stop]
+        sums[:, smaller] += of_smaller[:, start:stop].sum(axis=1)
         start = stop
-    return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+    return sums
 
 
 def is_decided(
@@ -275,6 +277,5 @@ def class_probabilities(
         return np.hstack([sigmoid(values, -a, -b), sigmoid(values, a, b)])
     else:
         of_pairs = np.clip(sigmoid(values, a, b), 1e-7, 1 - 1e-7)  # as in LIBSVM
-        negative, positive = np.eye(n_classes)[class_sides(n_classes, decision).T]
-        shares = 1 / (1 / of_pairs @ positive + 1 / (1 - of_pairs) @ negative - (n_classes - 2))
+        shares = 1 / (_sums_of_classes(1 / of_pairs, 1 / (1 - of_pairs), n_classes) - n_classes + 2)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))

@@ -97,7 +97,7 @@ class Model:
 
     @property
     def n_weighted(self) -> int | None:
-        """Number of training rows that have weight; None where all have, or it is unknown."""
+        """Number of training rows that have weight; None if all have, or it is unknown."""
         bits = self.weighted_rows
         return None if bits is None else int(np.bitwise_count(bits).sum())
 

@@ -165,9 +165,10 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         )
         why = f"{basis}, so that about {expected} are expected of {n_rows} rows"
         if expected > most or seconds > session.deadline(options).left():
-            limits = f"more than {most}, or more than time allows; --exact takes the optimum"
+            limit = f"more than {most}" if expected > most else "too many for the time limit"
+            way_out = f": {why}, {limit}; --exact takes the optimum"
             try:
-                return plan_span(problem, options, session, None, f": {why}, {limits}")
+                return plan_span(problem, options, session, None, way_out)
             except OverLimitError:
                 why = "there is no memory for landmarks"
     kind = f"exact: {why}; --landmarks N takes landmarks"

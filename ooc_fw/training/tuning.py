@@ -111,7 +111,7 @@ class TuneOptions(SearchOptions):
             points += [Point(C, gamma, name) for gamma in gammas for C in Cs]
         if not points:
             raise InputError("there is nothing to try: give a kernel, a gamma and a C at least")
-        return list({str(point): point for point in points}.values())
+        return list({(point.kernel, point.C, point.gamma): point for point in points}.values())
 
 
 @dataclass
