@@ -35,7 +35,7 @@ def convert(args: argparse.Namespace) -> int:
         report = convert_files(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
     result = _with_classes(vars(report)) | scaling
-    labels = _labels_of(result, options.targets)
+    labels = _labels_of(result, report.targets)
     common.print_result(args, result, (), _lines(report, labels))
     return DONE
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import Output, atomic_path, check_outputs, naming
-
-PathLike: TypeAlias = str | os.PathLike[str]
+from ooc_fw.system.files import Output, StrPath, atomic_path, check_outputs, naming
 
 MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 
@@ -43,6 +41,7 @@ class ConversionReport:
     n_rows: int  # its size
     n_features: int
     class_counts: dict[Any, int]  # rows of each label, a number or a word, sorted by label
+    targets: bool  # whether labels are targets of a regression
     sparse: bool  # whether rows are stored as CSR
     scaling: Scaling  # what was done to the values
     seed: int | None  # seed of the shuffle; None when rows keep the order of the input
@@ -52,8 +51,8 @@ class ConversionReport:
 
 
 def convert(
-    inputs: Sequence[PathLike],
-    output: PathLike,
+    inputs: Sequence[StrPath],
+    output: StrPath,
     options: ConvertOptions | None = None,
     like: TrainingFile | None = None,
     *,
@@ -89,6 +88,7 @@ def convert(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
         class_counts=found,
+        targets=layout.targets and layout.labelled,
         sparse=layout.sparse,
         scaling=layout.scaling,
         seed=layout.seed,

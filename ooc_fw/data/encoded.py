@@ -120,9 +120,7 @@ class EncodedSource(WholeSource):
         self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
-        all_sums = _sums(
-            categories, self._is_training, [len(one["words"]) + 1 for one in encodings.values()]
-        )
+        all_sums = _sums(categories, self._is_training, encodings)
         # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
         self._features: list[Float64Array] = []
         for one, sums in zip(encodings.values(), all_sums, strict=True):
@@ -154,17 +152,17 @@ class EncodedSource(WholeSource):
 
 
 def _sums(
-    categories: Categories, is_training: npt.NDArray[np.bool_], n_codes: Sequence[int]
+    categories: Categories, is_training: npt.NDArray[np.bool_], columns: Mapping[str, Encoding]
 ) -> list[Float64Array]:
-    """Sums of labels of training rows: of every column, shape (its n_codes, FOLDS, n)."""
+    """Sums of labels of training rows: of every column, shape (1 + its words, FOLDS, n)."""
     classes = categories.classes
     width = 2 if classes is None else len(classes)
-    sums = [np.zeros((FOLDS * number, width)) for number in n_codes]
+    sums = [np.zeros((FOLDS * (len(one["words"]) + 1), width)) for one in columns.values()]
     for start in range(0, len(is_training), _PART_ROWS):
         part = slice(start, start + _PART_ROWS)
         labels = np.asarray(categories.labels[part])[is_training[part]]
         places = labels if classes is None else np.searchsorted(classes, labels)
-        columns = np.asarray(categories.cells[part])[is_training[part]].T
-        for total, cells in zip(sums, columns, strict=True):
+        cells_of = np.asarray(categories.cells[part])[is_training[part]].T
+        for total, cells in zip(sums, cells_of, strict=True):
             add_labels(total, cells, places, targets=classes is None)
     return [total.reshape(-1, FOLDS, width) for total in sums]

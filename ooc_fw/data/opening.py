@@ -6,7 +6,7 @@ import functools
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +169,8 @@ def borrow_source(
     source = open_source(X, labels)
     if columns is not None:
         source.columns = columns
-    try:
+    with nullcontext() if source is X else source:
         yield source
-    finally:
-        if source is not X:
-            source.close()
 
 
 def train_test_split(
