@@ -49,15 +49,15 @@ class ArrowTable(Table):
             schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
             self._n_rows = sum(part.count_rows() for part in self._parts)
             self.size = sum(map(os.path.getsize, found.files))
-        except (pa.ArrowException, OSError) as error:
+            # The index of pandas; one that is a range has no column.
+            index = (found.schema.pandas_metadata or {}).get("index_columns", ())
+        except (pa.ArrowException, OSError, ValueError) as error:  # the last of its JSON
             raise unreadable(path, error) or InputError(
                 f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
                 f"type for each column in all files"
             ) from None
         self._is_parquet = kind == "parquet"
         self._row = 0  # number of the next row
-        # The index of pandas; one that is a range has no column.
-        index = (found.schema.pandas_metadata or {}).get("index_columns", ())
         self.kinds = {one.name: _kind(one.type) for one in schema if one.name not in index}
 
     @property

@@ -518,6 +518,13 @@ def test_parquet_with_nulls_and_dates(refused, save):
     refused(path, "cannot be read as Parquet", **Y)
 
 
+def test_arrow_whose_notes_of_pandas_are_damaged(refused, tmp_path):
+    path = tmp_path / "t.arrow"
+    pd.DataFrame({"a": [1, 2], "y": [0, 1]}).to_feather(path)
+    path.write_bytes(path.read_bytes().replace(b'"index_columns":', b'"index_columns"x'))
+    refused(path, "t.arrow cannot be read as Arrow", **Y)
+
+
 @pytest.mark.parametrize("coded", [True, False])
 def test_text_of_parquet_is_read_as_it_is_stored(tmp_path, monkeypatch, coded):
     """Rows of 4 MB, of which each text is stored once; a block may lack words of its row group."""
