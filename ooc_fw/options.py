@@ -36,14 +36,14 @@ class Option:
     """What is known of an option beside its type."""
 
     default: Any
-    help: str = ""  # for the command line, with the default where its value does not say it
+    help: str = ""  # for the command line, with the default if its value does not say it
     low: float | None = None  # limits of a number, both included; None for what is no number
     high: float = LARGEST
     above: bool = False  # whether `low` itself is excluded
     whole: bool = False  # whether the number must be an integer
     unit: str = ""  # what a number counts, for messages
     choices: tuple[str, ...] = ()  # words that are allowed, perhaps in place of a number
-    read: Callable[[str], Any] | None = None  # from text to a value; ValueError where malformed
+    read: Callable[[str], Any] | None = None  # from text to a value; ValueError if malformed
     metavar: str | None = None  # placeholder of the value in the usage text
     name: str | None = None  # on the command line; None for that of the field, "" for a place
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _documented(record: type[Record]) -> type[Record]:
 
 
 class _Checked:
-    """A record whose fields are checked; None is allowed where it is the default.
+    """A record whose fields are checked; None is allowed if it is the default.
 
     A size or a duration may also be text, as on the command line; the record holds its number.
     """

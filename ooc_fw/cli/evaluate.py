@@ -61,7 +61,7 @@ def _judge_numbers(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
 
 
 class Judged(NamedTuple):
-    """Rows with what was predicted; columns are None where they have no meaning."""
+    """Rows with what was predicted; columns are None if they have no meaning."""
 
     given: npt.NDArray[np.int32]  # place of the label among the names
     found: npt.NDArray[np.int32]

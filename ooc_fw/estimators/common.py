@@ -57,7 +57,7 @@ _WORDS = {
     "gives a score for each class, or the decision value of each binary classifier",
     "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
     "class_weight": "factors of `C` for the rows of each class, by label, 1 for classes left out; "
-    "balanced is n_rows / (n_classes * rows of the class), where rows count by their weight",
+    "balanced is n_rows / (n_classes * rows of the class), and rows count by their weight",
     "probability": "have `predict_proba`: `fit` trains further classifiers without part of the "
     "rows, on which sigmoids are fitted, which takes up to twice as long; `partial_fit` fits none",
 }
@@ -76,7 +76,7 @@ gap_scope_ : str
 n_iter_, n_features_in_ : int
     Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
-    Names of the columns, where a frame, an AnnData or a file names them.
+    Names of the columns, if a frame, an AnnData or a file names them.
 model_ : ooc_fw.Model
     What `save` writes; `kind` is "exact" or "landmarks", and `kernel.gamma` what `gamma` stood for.
 solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
@@ -118,7 +118,7 @@ class Trainer(BaseEstimator):
     """Name of the task, see `ooc_fw.options.TASKS`."""
 
     _checks_of_y: ClassVar[Mapping[str, bool] | None] = {}
-    """What scikit-learn is to check of labels or targets; None where `y` is not looked at."""
+    """What scikit-learn is to check of labels or targets; None if `y` is not looked at."""
 
     def fit(
         self,

@@ -45,7 +45,7 @@ def _gives_probabilities(estimator: Any) -> bool:
 class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
-    The model is exact where that can be afforded. Else, and where `landmarks` asks for it, the
+    The model is exact if that can be afforded. Else, and if `landmarks` asks for it, the
     weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help noisy``).
     More than two classes have a binary classifier for each pair of them (one-versus-one), with
     landmarks one for each class against the rest.
@@ -157,10 +157,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         """Probability of each of `classes_`, in the order of `Model.decision_function`.
 
         The most probable class may differ from that of `predict` near the decision boundary: the
-        sigmoid of two classes need not be 1/2 where the decision value is 0. A model of
+        sigmoid of two classes need not be 1/2 if the decision value is 0. A model of
         `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
         """
-        values = self._decide(X)  # NotFittedError, where there is no model
+        values = self._decide(X)  # NotFittedError, if there is no model
         return self.model_.probabilities(values)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
@@ -262,7 +262,7 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
     The score of a row is its kernel value with the centre of a ball around the training rows. Rows
-    are novel where it is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
+    are novel if it is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
     slacks, for which ``nu`` has no meaning: give `contamination`. Then `offset_` is that quantile
     of the scores of the training rows; else it is the score at the margin. What matters is `C`
     times the number of rows. The gamma "auto" is four times that of the others.

@@ -118,7 +118,7 @@ class Machines:
         return slice(self.indptr[k], self.indptr[k + 1])
 
     def known(self, name: str) -> list[float | None]:
-        """A number of each classifier, None where it is unknown."""
+        """A number of each classifier, None if it is unknown."""
         return [None if value != value else value for value in getattr(self, name).tolist()]
 
 
@@ -273,7 +273,7 @@ def class_probabilities(
         # Divided by the largest share, so that they do not all underflow to 0.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     elif n_classes == 2:
-        # 1 - p would be exactly 0 where the other class is almost certain.
+        # 1 - p would be exactly 0 if the other class is almost certain.
         return np.hstack([sigmoid(values, -a, -b), sigmoid(values, a, b)])
     else:
         of_pairs = np.clip(sigmoid(values, a, b), 1e-7, 1 - 1e-7)  # as in LIBSVM

@@ -29,8 +29,8 @@ def to_onnx(model: Model) -> bytes:
     The input ``X``, of shape (n_rows, n_features) and of float64, has rows before scaling. The
     outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the model is
     calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
-    ``prediction``. Rows that are not finite have no defined output. InputError is raised where the
-    package onnx or an operator is missing, and for a model of more than 2 GB.
+    ``prediction``. Rows that are not finite have no defined output. InputError is raised if the
+    package onnx is missing, and for a model of more than 2 GB.
     """
     graph = _Graph()
     # The vectors with their weights, the scaling and the centre; there are no external data.

@@ -1,4 +1,4 @@
-"""The rows of a source, partitioned by class in one pass: in RAM where they fit, else in files.
+"""The rows of a source, partitioned by class in one pass: in RAM if they fit, else in files.
 
 Each pair of classes is then a binary problem of its own.
 """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Largest error of a decision value where the margin (rho of one class, the spread of targets) is 1.
+# Largest error of a decision value if the margin (rho of one class, the spread of targets) is 1.
 DECISION_ACCURACY = 1e-4
 PART_BYTES = 4 << 20  # of dense rows that are decided at once
 
@@ -272,7 +272,7 @@ def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
     return np.isnan(values.reshape(len(values), -1)[:, 0])
 
 
-class Table(NamedTuple):
+class TableFile(NamedTuple):
     """A table in a file."""
 
     path: str
@@ -281,8 +281,8 @@ class Table(NamedTuple):
 
 
 @contextmanager
-def table_in(model: Model, X: Any) -> Iterator[Table | None]:
-    """The table that `X` is, if the model was trained on one, or in a scratch file; else None."""
+def table_in(model: Model, X: Any) -> Iterator[TableFile | None]:
+    """`X` as a table in a file, if the model was trained on one; None for anything else."""
     names = names_of_frame(X)
     if model.table is None:
         yield None
@@ -290,7 +290,7 @@ def table_in(model: Model, X: Any) -> Iterator[Table | None]:
         path = os.fspath(X)
         is_file = os.path.isfile(path) or os.path.isdir(path)
         kind = detect_format(path, is_table=True) if is_file else ""
-        yield Table(path, kind, path) if kind in TABLES else None
+        yield TableFile(path, kind, path) if kind in TABLES else None
     elif names is None or {*(model.columns or ())} <= {*names}:
         yield None  # its columns are the features already
     else:
@@ -299,12 +299,12 @@ def table_in(model: Model, X: Any) -> Iterator[Table | None]:
         with scratch_directory() as folder:
             path = str(folder / "table.arrow")
             write_arrow(X, path)
-            yield Table(path, "arrow", f"this {type(X).__name__}")
+            yield TableFile(path, "arrow", f"this {type(X).__name__}")
 
 
 def rows_of_table(
     model: Model,
-    table: Table,
+    table: TableFile,
     notes: list[str],
     options: ConvertOptions | None = None,
     *,

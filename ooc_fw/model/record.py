@@ -218,7 +218,7 @@ class Model:
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
     ) -> Float64Array:
-        """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` where float64 allows.
+        """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` if float64 allows.
 
         A converted file records its scaling and is used as it is; all other rows are raw, and the
         model scales them like the training rows. Features that have names are found by them.
@@ -294,7 +294,7 @@ class Model:
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
         """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
 
-        InputError where the model is not `calibrated`.
+        InputError if the model is not `calibrated`.
         """
         if not self.calibrated:
             raise InputError(

@@ -113,7 +113,7 @@ def _draw_run(ax: Any, name: str, run: Run) -> None:
 
 
 def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
-    """Draw the confusion matrix, and ROC, precision against recall and reliability where known.
+    """Draw the confusion matrix, and ROC, precision against recall and reliability if known.
 
     `measures` are those of ``ooc-fw evaluate``, and `seen` its `Judged` rows.
     """

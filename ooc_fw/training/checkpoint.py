@@ -91,7 +91,7 @@ def _arrays(source: RowSource) -> Iterable[Any]:
 class Resumed:
     """A run that goes on from a checkpoint.
 
-    `rows` are the numbers in the data of those rows that are trained on; None where all are.
+    `rows` are the numbers in the data of those rows that are trained on; None if all are.
     """
 
     path: str

@@ -183,9 +183,9 @@ def expect_support(
 ) -> tuple[int, str, float]:
     """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
 
-    Also how that is known, in words, and the seconds that the model would take at that pace. One
-    sample is enough if its share of support vectors makes no more than `enough` of them. Else the
-    power law through the numbers of two samples is extrapolated.
+    Also how that is known, in words, and the seconds that the model would take at the pace of the
+    last sample. One sample is enough if its share of support vectors makes no more than `enough` of
+    them. Else the power law through the numbers of two samples is extrapolated.
     """
     n_rows = problem.source.n_rows
     models: list[tuple[int, int]] = []  # rows and support vectors of samples

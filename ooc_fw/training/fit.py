@@ -87,7 +87,7 @@ class Fit:
         return next((each.signal for each in self.solutions if each.signal is not None), None)
 
     def why_inexact(self) -> str | None:
-        """Why the gap is above the tolerance; None where it is not."""
+        """Why the gap is above the tolerance; None if it is not."""
         status = Status(self.model.status)
         if status.reached:
             return None
@@ -204,7 +204,7 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
 def describe(fit: Fit) -> dict[str, Any]:
     """How a run went, for its log, ``--json`` and summary.
 
-    Gaps are None where they are not known or make no sense. Of several binary classifiers, counts
+    Gaps are None if they are not known or make no sense. Of several binary classifiers, counts
     are sums and gaps those of the worst; ``classifiers`` has each.
     """
     model = fit.model
