@@ -72,7 +72,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     counts = Counter[Any]()
     for _, labels in iter_labels(source) if source.has_labels else ():
         counts.update(count_labels(labels))
-    known = sorted(label for label in counts if label == label)  # not NaN
+    known = sorted(label for label in counts if label == label != "")  # not a missing one
     classes = {format_label(label): counts[label] for label in known}
     n_missing = counts.total() - sum(classes.values())
     advice = [*_on_source(source, n_bad, len(classes), n_missing)]

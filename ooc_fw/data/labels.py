@@ -111,10 +111,10 @@ def label_map(text: str) -> dict[str, str]:
     """New label for each old one, of ``LABEL=NEW,...``; ``*`` is every label that is not named."""
     pairs = [part.rpartition("=")[::2] for part in text.split(",")]
     new = {plain_word(old): plain_word(word) for old, word in pairs}
-    if len(new) < len(pairs) or "" in (*new, *new.values()):
+    if len(new) < len(pairs) or "" in new or MISSING_LABELS & {*new.values()}:
         raise InputError(
-            f"--labels-as must be LABEL=NEW,... with each label once, and * for all others, not "
-            f"{text!r}"
+            f"--labels-as must be LABEL=NEW,... with each label once, * for all others, and no new "
+            f"one that means a missing label, not {text!r}"
         )
     return new
 

@@ -191,6 +191,13 @@ def test_words_that_stand_for_missing_labels_are_counted(ooc_fw, tmp_path, label
     said = "\n".join(describe(ooc_fw, path, "--label", "y")["advice"])
     n_missing = sum(row in ("", "?", "NA") for row in rows)
     assert (f"{n_missing} labels are missing" in said) == (n_missing > 0)
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"], file["y"] = np.eye(400), rows
+    found = describe(ooc_fw, tmp_path / "t.h5")
+    assert any(f"{n_missing} labels are missing" in said for said in found["advice"]) == (
+        n_missing > 0
+    )
+    assert "" not in found["classes"]
     assert ("all labels that were read are the same" in said) == (labels == "yes,")
 
 

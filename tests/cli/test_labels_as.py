@@ -58,6 +58,11 @@ def test_text_has_its_labels_mapped(folder):
         convert_files(["a.txt"], "b.h5", labels_as="0=none,1=some")
 
 
+def test_no_new_label_means_a_missing_one():
+    with pytest.raises(InputError, match="means a missing label"):
+        label_map("a=NA,*=b")
+
+
 LABELS = st.sampled_from(["a", "b", "1", "1.0", "-3", "c"])
 
 
