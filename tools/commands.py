@@ -25,7 +25,7 @@ STATUSES = """## Exit statuses
 | status | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | the answer is no: a gap above the tolerance of `certify`, a damaged file of `verify` |
+| 1 | the answer is no: `certify` above its tolerance, a damaged file, a row without a prediction |
 | 2 | wrong input or usage |
 | 3 | failed: disk full, no time, an error of ooc-fw (`OOC_FW_TRACEBACK=1` shows where) |
 | 128 + n | signal n: 130 after Ctrl-C, 143 after SIGTERM |
