@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,7 +68,9 @@ class Screen:
 
         |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g'_i,    |w|^2 = rho - sum_i a_i^2 / C_i.
 
-    This difference cancels digits, so it takes float64 values, and their rounding is added.
+    This difference cancels digits, so it takes float64 values, and their rounding is added. An
+    active set that knows both gradients at all its vertices has a narrower bound: see
+    `ActiveSet.moved`.
     """
 
     row_ids: Int64Array  # (n_support,): vertices of the snapshot
@@ -99,22 +102,25 @@ class Screen:
         if bounds.vertex is not None and bounds.distance is not None:
             self.vertex[rows], self.distance[rows] = bounds.vertex, bounds.distance
 
+    def distance_to(self, norm2: float, plain: Float64Array, rounding: float) -> float:
+        """At least |dw|, by the formula above; arguments are those of later weights."""
+        move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
+        return math.sqrt(move2 + 4 * max(rounding, self.rounding))
+
     def unscreened(
         self,
         floor: float,
         labels: Int8Array,
-        norm2: float,
+        move: float,
         plain: Float64Array,
         rounding: float,
         most: float = np.inf,
     ) -> npt.NDArray[np.intp] | None:
         """Rows whose gradient may be below `floor` for later weights; None for more than `most`.
 
-        `labels` are those of all rows. `norm2`, `plain` and `rounding` are for the later weights
-        what the screen has for those of the snapshot: `plain` at the vertices of the snapshot.
+        `labels` are those of all rows, and `move` is at least |dw|. `plain` and `rounding` are for
+        the later weights what the screen has for those of the snapshot: `plain` at its vertices.
         """
-        move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
-        move = float(np.sqrt(move2 + 4 * max(rounding, self.rounding)))  # at least |dw|
         change = labels[self.row_ids] * (plain - self.plain)  # dw . phi(z)
         unscreened, n_unscreened = [], 0
         for start in range(0, len(self.lower), _ROWS_AT_ONCE):

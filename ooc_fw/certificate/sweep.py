@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import (
+    Float32Array,
     Float64Array,
     Groups,
     Int8Array,
@@ -103,6 +104,16 @@ class SupportWeights:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What has changed since a `Screen` was filled, and what it says of the unscreened rows."""
+
+    lower: Float32Array  # of each unscreened row: at most its gradient at the weights of then
+    rows: Rows  # (n_changed, n_features): vertices whose weights have changed
+    change: Float64Array  # (n_changed,): by how much, times their labels
+    rounding: float  # bound on what both sums of the weights lack to 1
+
+
+@dataclass(frozen=True)
 class Search:
     """What a pass over the data seeks, and where."""
 
@@ -112,7 +123,39 @@ class Search:
     # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
+    since: Since | None = None  # which rules out most of the unscreened rows, if it is known
     low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
+
+
+class _Change:
+    """The change of the decision function since a screen was filled."""
+
+    def __init__(
+        self, engine: Engine, since: Since, decisions: DecisionFunctions, rounding: float
+    ) -> None:
+        self._size = float(np.abs(since.change).sum())
+        places = np.arange(len(since.change))
+        labels = np.sign(since.change).astype(np.int8)
+        weights = Weights(places, np.abs(since.change) / self._size, labels)
+        self._functions = DecisionFunctions(engine, since.rows, [weights])
+        self._largest = max(decisions.largest, self._functions.largest)
+        # Weights, their differences and sums err by a few units of themselves.
+        self._of_weights = since.rounding + (len(places) + 16) * FLOAT64_UNIT
+        self._rounding = rounding
+
+    def may_be_below(
+        self, rows: Rows, y: Int8Array, lower: Float32Array, floor: float
+    ) -> npt.NDArray[np.intp]:
+        """Which rows may have a gradient below `floor`, if it was at least `lower` then.
+
+        It has changed by y times the change of the decision value, whose float32 error is in
+        proportion to the sum of all changes. No decision value exceeds the largest product of
+        norms, and errs by that times the error of the weights.
+        """
+        found = self._functions.approximate(rows)
+        error = self._size * (found.bound + self._functions.rounding) + self._rounding
+        error += self._of_weights * np.sqrt((found.diagonal + 1) * self._largest)
+        return np.flatnonzero(~(lower + self._size * y * found.values - error >= floor))
 
 
 @dataclass(frozen=True)
@@ -124,6 +167,7 @@ class _Target:
     least: float  # least gradient of the support
     n_worst: int  # number of violators to remember
     with_bounds: bool  # whether a `Screen` wants bounds
+    since: _Change | None = None  # rules out unscreened rows
 
 
 @dataclass(frozen=True)
@@ -135,6 +179,7 @@ class _Block:
     unscreened: Int64Array | None  # numbers of its rows, where only unscreened ones are read
     support: Int64Array  # places in the block of support vectors, which are left out
     labels: Int8Array  # of all rows of the block
+    lower: Float32Array | None = None  # see `Since`
 
     def read(self, source: RowSource) -> Rows:
         """All its rows."""
@@ -233,6 +278,12 @@ def _sweep_block(
     if len(ids) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
+    if target.since is not None and block.lower is not None:
+        below = target.since.may_be_below(rows, y, block.lower[others], target.least)
+        others, ids, y = others[below], ids[below], y[below]
+        rows = take_rows(rows, below)
+        if len(ids) == 0:
+            return _Findings(math.inf, 0.0, 0)
 
     # 1. Gradients from float32 kernel values, and bounds on their errors. Few vertices leave open
     # what may be a violator or the least of all.
@@ -256,11 +307,11 @@ def _sweep_block(
     violators = np.flatnonzero(grad < target.threshold)
     bounds = None
     if target.with_bounds:
-        diagonal, place, distance = target.kernel.diagonal(fast.x.norms), None, None
+        place = distance = None
         if fast.nearest is not None:
-            square = 2 * (diagonal - fast.nearest.value + decisions.value_bound(fast.x))
-            place, distance = fast.nearest.place[groups], np.sqrt(np.maximum(square, 0.0))[groups]
-        bounds = Bounds.outwards(grad - error, diagonal[groups], place, distance)
+            place = fast.nearest.place[groups]
+            distance = fast.nearest.distance(fast.diagonal)[groups]
+        bounds = Bounds.outwards(grad - error, fast.diagonal[groups], place, distance)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
     return _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
 
@@ -317,6 +368,8 @@ def certify(
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     threshold = rho * (1 - search.tol)
     target = _Target(engine.kernel, threshold, least, search.n_worst, screen is not None)
+    if search.since is not None and len(search.since.change) > 0:
+        target = replace(target, since=_Change(engine, search.since, decisions, rounding))
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
@@ -328,7 +381,7 @@ def certify(
         n_rows = len(search.unscreened)
     decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
     findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
-    blocks = _blocks(source, problem.labels, row_ids, search.unscreened)
+    blocks = _blocks(source, problem.labels, row_ids, search)
     rows_seen = 0
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
@@ -406,17 +459,19 @@ def _certificate(
 
 
 def _blocks(
-    source: RowSource, labels: Int8Array, support: Int64Array, unscreened: Int64Array | None
+    source: RowSource, labels: Int8Array, support: Int64Array, search: Search
 ) -> list[_Block]:
     """Blocks of all rows, or of the unscreened ones; they follow from these and the source."""
-    if unscreened is not None:
-        return [
-            _Block(start, stop, ids, np.flatnonzero(np.isin(ids, support)), labels[ids])
-            for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS)
-            for ids in [unscreened[start:stop]]
-        ]
-    support = np.sort(support)
     blocks = []
+    unscreened = search.unscreened
+    if unscreened is not None:
+        for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS):
+            ids = unscreened[start:stop]
+            places = np.flatnonzero(np.isin(ids, support))
+            lower = None if search.since is None else search.since.lower[start:stop]
+            blocks.append(_Block(start, stop, ids, places, labels[ids], lower))
+        return blocks
+    support = np.sort(support)
     for start, stop in block_slices(source, 0, source.n_rows):
         first, last = np.searchsorted(support, [start, stop])
         places = support[first:last] - start

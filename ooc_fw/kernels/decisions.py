@@ -1,7 +1,7 @@
 """Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
-Where a pass is long, the float32 values may come from few of the vertices, and from all of them for
-the rows that this leaves open.
+If a pass is long, float64 values of few of the vertices may come first, and float32 values of all
+of them for the rows that this leaves open.
 
 h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 """
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 _BLOCK_BYTES = 8 << 20  # of kernel values that are multiplied by sparse weights at once
+_LEAST_MEAN = 1e-30  # of kernel values, below which underflow hides what it consists of
 _LEAST_ROWS = 64  # of such a block, however many vertices there are
 
 IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
@@ -54,11 +55,11 @@ class Weights(NamedTuple):
 
 
 class Approximation(NamedTuple):
-    """Decision values from float32 kernel values."""
+    """Decision values with bounds, and for a `Screen` where the rows are."""
 
     values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) of several
     bound: Float64Array  # on the error of each
-    x: Operand
+    diagonal: Float64Array  # (n_rows,): k(x, x)
     nearest: Nearest | None  # vertices of the rows, if requested
     evaluations: int  # kernel values computed
 
@@ -78,16 +79,17 @@ class DecisionFunctions:
     decision value, and their sum, the mean of the kernel values, bounds its error. Several
     classifiers that all have weights on all vertices share one mean, by the largest weights. Values
     of a single classifier have no axis for classifiers. `rounding` bounds the error of the biases
-    and of their addition, which no other bound includes.
+    and of their addition, which no other bound includes. `largest` bounds k(z, z) + 1 of vertices.
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
         self.n_vertices, self._vertices = len(vertices), vertices
         self._classifiers = classifiers
-        self._low_rank: LowRank | None = None
+        self._stages: list[LowRank] = []
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
+        self.largest = 1 + float(engine.kernel.diagonal(self._z64.norms).max(initial=0.0))
         self._betas = _matrix_of(classifiers, self.n_vertices)
         self._sparse = not isinstance(self._betas, np.ndarray)
         biases = np.asarray(self._betas.sum(axis=1))
@@ -100,16 +102,16 @@ class DecisionFunctions:
             self._z = [engine.prepare(vertices)]
 
     @property
-    def compression(self) -> Compression | None:
-        """What stands for the functions in the first stage of `approximate`, if anything does."""
-        return None if self._low_rank is None else self._low_rank.compression
+    def compressions(self) -> list[Compression]:
+        """What stands for the functions in the first stages of `approximate`, if anything does."""
+        return [stage.compression for stage in self._stages]
 
-    @compression.setter
-    def compression(self, compression: Compression | None) -> None:
-        self._low_rank = None
-        if compression is not None:
-            pivots = self._engine.prepare(take_rows(self._vertices, compression.places))
-            self._low_rank = LowRank(self._engine, pivots, compression)
+    @compressions.setter
+    def compressions(self, compressions: Sequence[Compression]) -> None:
+        self._stages = []
+        for one in compressions:
+            pivots = self._engine.prepare(take_rows(self._vertices, one.places), exact=True)
+            self._stages.append(LowRank(self._engine, pivots, one))
 
     def compress(
         self,
@@ -134,18 +136,21 @@ class DecisionFunctions:
         at_vertices = at_vertices or self._at_vertices(betas)
         span = Pivots(self._engine, self._z64, np.abs(betas).max(axis=0), effort)
         rows, is_open = sample()
-        x = self._engine.prepare(rows)
+        x = self._engine.prepare(rows, exact=True)
         if len(x) == 0:  # all of them are vertices
             return
 
         def attempt() -> tuple[Compression, float]:
-            self.compression = few = span.compress(*at_vertices)
-            return few, np.count_nonzero(is_open(*self._first_stage(x)[:2])) / len(x)
+            few = span.compress(*at_vertices)
+            self.compressions = [few]
+            values, bound, _ = self._by_few(self._stages[0], x)
+            return few, np.count_nonzero(is_open(values, bound)) / len(x)
 
-        self.compression, cost = cheapest(span, attempt)
-        if self.compression is not None:
-            n_pivots, n = len(self.compression.places), self.n_vertices
-            logger.info("%d of %d vertices take %.2g of the time of all", n_pivots, n, cost)
+        self.compressions, cost = cheapest(span, attempt)
+        if self._stages:
+            n_pivots = " and then ".join(str(len(stage)) for stage in self._stages)
+            words = "%s of %d vertices take %.2g of the time of all"
+            logger.info(words, n_pivots, self.n_vertices, cost)
 
     def _at_vertices(self, betas: Float64Array) -> AtVertices:
         if self._single:
@@ -164,22 +169,33 @@ class DecisionFunctions:
 
         Those that few vertices leave open, by `is_open`, come from all of them.
         """
-        x = self._engine.prepare(rows)
-        if self._low_rank is None or is_open is None:
+        engine = self._engine
+        if not self._stages or is_open is None:
+            x = engine.prepare(rows)
             values, bound, nearest = self._from_all(x, with_nearest)
-            return Approximation(values, bound, x, nearest, len(x) * self.n_vertices)
-        values, bound, nearest = self._first_stage(x)
-        places = np.flatnonzero(is_open(values, bound))
-        if len(places) > 0:
-            values[places], bound[places], rest = self._from_all(x.take(places), with_nearest)
+            diagonal = engine.kernel.diagonal(x.norms)
+            return Approximation(values, bound, diagonal, nearest, len(x) * self.n_vertices)
+        x = engine.prepare(rows, exact=True)
+        values, bound, nearest = self._by_few(self._stages[0], x)
+        evaluations = len(x) * len(self._stages[0])
+        for stage in [*self._stages[1:], None]:
+            places = np.flatnonzero(is_open(values, bound))
+            if len(places) == 0:
+                break
+            if stage is not None:
+                found = self._by_few(stage, x.take(places))
+            else:
+                found = self._from_all(engine.prepare(take_rows(rows, places)), with_nearest)
+            values[places], bound[places], rest = found
             if nearest is not None and rest is not None:
-                nearest.value[places], nearest.place[places] = rest.value, rest.place
-        evaluations = len(x) * len(self._low_rank) + len(places) * self.n_vertices
-        return Approximation(values, bound, x, nearest if with_nearest else None, evaluations)
+                nearest.replace(places, rest)
+            evaluations += len(places) * (self.n_vertices if stage is None else len(stage))
+        diagonal = engine.kernel.diagonal(x.norms)
+        nearest = nearest if with_nearest else None
+        return Approximation(values, bound, diagonal, nearest, evaluations)
 
-    def _first_stage(self, x: Operand) -> _Estimate:
-        assert self._low_rank is not None
-        values, bound, nearest = self._low_rank.evaluate(x)
+    def _by_few(self, stage: LowRank, x: Operand) -> _Estimate:
+        values, bound, nearest = stage.evaluate(x)
         return (values[:, 0], bound[:, 0], nearest) if self._single else (values, bound, nearest)
 
     def _from_all(self, x: Operand, with_nearest: bool) -> _Estimate:
@@ -195,18 +211,18 @@ class DecisionFunctions:
             values = sums[:, :-1] + self._bias
             return values, np.broadcast_to(bound, values.shape), None
         nearest = Nearest(len(x)) if with_nearest else None
-        positive, negative = (
-            self._engine.weighted_sum(x, z, alpha, nearest)
-            for z, (_, alpha) in zip(self._z, self._classes, strict=True)
-        )
+        # Of each class, the sum and that of the norms of the vertices, which bounds its error.
+        of_classes = []
+        for z, (_, alpha) in zip(self._z, self._classes, strict=True):
+            weights = np.vstack([alpha, alpha * z.norms])
+            of_classes.append(self._engine.weighted_sum(x, z, weights, nearest))
+        positive, negative = (sums[:, 0] for sums in of_classes)
+        mean, norms = (of_classes[0] + of_classes[1]).T
+        mean_norm = np.divide(norms, mean, out=np.full(len(x), np.inf), where=mean > _LEAST_MEAN)
+        bounds = [self._engine.error_bound(x, z, mean, mean_norm) for z in self._z]
         if nearest is not None:
             nearest.place = np.concatenate([places for places, _ in self._classes])[nearest.place]
-        bounds = [self._engine.error_bound(x, z, positive + negative) for z in self._z]
         return self._bias + positive - negative, np.maximum.reduce(bounds), nearest
-
-    def value_bound(self, x: Operand) -> Float64Array:
-        """Bound on the error of the kernel values of `Nearest`, for a single classifier."""
-        return np.asarray(np.maximum.reduce([self._engine.value_bound(x, z) for z in self._z]))
 
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
         """Decision values from float64 kernel values, and a bound on the errors of each row."""

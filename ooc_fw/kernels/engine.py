@@ -10,9 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import maps
-from ooc_fw.data.rows import AnyArray, Float64Array, Rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
-from ooc_fw.kernels.functions import FLOAT32_UNIT, FLOAT64_UNIT, LEAST_FLOAT32, Kernel, Sizes
+from ooc_fw.kernels.functions import (
+    FLOAT32_UNIT,
+    FLOAT64_UNIT,
+    LEAST_FLOAT32,
+    OUTWARDS,
+    Kernel,
+    Sizes,
+)
 from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
@@ -34,6 +41,7 @@ class Nearest:
 
     def __init__(self, n_rows: int) -> None:
         self.value = np.zeros(n_rows, dtype=np.float32)
+        self.error = np.zeros(n_rows)  # bound on the error of each value
         self.place = np.zeros(n_rows, dtype=np.int64)
         self.n_seen = 0
 
@@ -44,6 +52,17 @@ class Nearest:
         larger = np.flatnonzero(largest > self.value[rows])
         self.value[rows][larger] = largest[larger]
         self.place[rows][larger] = self.n_seen + first + best[larger]
+
+    def replace(self, rows: Int64Array, others: Nearest) -> None:
+        """Take what is known of some rows from `others`."""
+        self.value[rows] = others.value
+        self.error[rows] = others.error
+        self.place[rows] = others.place
+
+    def distance(self, diagonal: Float64Array) -> Float64Array:
+        """Upper bound on |phi(x) - phi(z)|, given the k(x, x), which are those of all vertices."""
+        square = 2 * (diagonal - self.value + self.error)
+        return np.sqrt(np.maximum(square, 0.0)) * OUTWARDS
 
 
 class Engine:
@@ -168,6 +187,7 @@ class Engine:
         self._for_tiles(x, z, add)
         if nearest is not None:
             nearest.n_seen += len(z)
+            nearest.error = np.maximum(nearest.error, self.value_bound(x, z))
         return out if weights.ndim == 2 else out[:, 0]
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
@@ -241,19 +261,27 @@ class Engine:
         scale, shift, degree = self.kernel.map_constants(x.method.differences)
         return maps.KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
 
-    def error_bound(self, x: Operand, z: Operand, mean: Float64Array | None = None) -> Float64Array:
+    def error_bound(
+        self,
+        x: Operand,
+        z: Operand,
+        mean: Float64Array | None = None,
+        mean_norm: Float64Array | None = None,
+    ) -> Float64Array:
         """Bound on the error of `weighted_sum` with weights of absolute sum 1.
 
         Such a sum errs by no more than its worst kernel value does, and by its own summation; less
-        where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`).
-        The shape is (len(x),) or that of `mean`, which may be (len(x), n_sums).
+        where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`),
+        or where `mean_norm` is, see `Sizes`. The shape is (len(x),) or that of `mean`, which may be
+        (len(x), n_sums).
         """
         method, n_terms = x.method, x.n_terms()  # a sum has no more terms than a row stores
         summation = len(z) * FLOAT64_UNIT * self._largest_value(x, z)  # sums are always float64
         norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:
             norms, n_terms, summation = norms[:, None], n_terms[:, None], summation[:, None]
-        bound = self.kernel.error_bound(Sizes(method, norms, z_norm, n_terms, mean)) + summation
+        sizes = Sizes(method, norms, z_norm, n_terms, mean, mean_norm)
+        bound = self.kernel.error_bound(sizes) + summation
         return np.asarray(bound) if mean is None else np.broadcast_to(bound, mean.shape)
 
     def value_bound(self, x: Operand, z: Operand) -> Float64Array:

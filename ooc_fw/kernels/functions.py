@@ -28,6 +28,7 @@ LEAST_FLOAT32 = 2.0**-126
 _LEAST_NORMAL = {FLOAT32_UNIT: LEAST_FLOAT32, FLOAT64_UNIT: 2.0**-1022}
 _LEAST_EXPONENTIAL = LEAST_FLOAT32  # no compiled exponential is less, in either precision
 _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # for a larger t, exp(-t) underflows
+OUTWARDS = 1 + 1e-9  # covers the rounding of bounds
 _EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those of libm, in units
 
 
@@ -58,9 +59,11 @@ class Sizes(NamedTuple):
 
     method: Method
     x_norms: Float64Array  # (n,), from `Kernel.norms`
-    z_norm: float  # the largest among the vertices
+    z_norm: float | Float64Array  # the largest among the vertices
     n_terms: Int64Array  # (n,), products or differences in one sum that are not exact zeros
     mean: Float64Array | None = None  # (n,)
+    # (n,): mean of the norms of the z, each weighted by k(x, z) as computed; at most `z_norm`.
+    mean_norm: Float64Array | None = None
 
     @property
     def products(self) -> Float64Array:
@@ -191,13 +194,24 @@ class _Exponential(Kernel):
 
         Hence the true mean is at most the computed one over 1 - delta. Values lie in [0, 1], which
         bounds the error where delta is large.
+
+        With `mean_norm` the error of the mean is no more than that of a vertex of such a norm: the
+        bound t of an exponent is concave in the norm (Jensen), and exp(t) - 1 lies below its chord.
+        The computed mean of the norms may be too small by a factor of (1 + delta) / (1 - delta).
         """
         if sizes.method.differences:
             return self._bound_by_differences(sizes)
         mean = 1.0 if sizes.mean is None else sizes.mean
-        delta = np.expm1(np.minimum(self.exponent_bound(sizes), 1.0))
-        delta = delta + _EXPONENTIAL_UNITS * sizes.method.unit
-        true_mean = np.where(delta < 0.5, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
+        rounding = _EXPONENTIAL_UNITS * sizes.method.unit
+        largest = np.minimum(self.exponent_bound(sizes), 1.0)
+        delta = np.expm1(largest) + rounding
+        small = delta < 0.5
+        true_mean = np.where(small, np.minimum(1.0, mean / (1.0 - delta)), 1.0)
+        if sizes.mean_norm is not None:
+            norm = np.minimum(sizes.z_norm, sizes.mean_norm * (1 + 4 * delta))
+            there = self.exponent_bound(sizes._replace(z_norm=norm))
+            chord = np.expm1(largest) / np.maximum(largest, _LEAST_EXPONENTIAL)
+            delta = np.where(small, np.minimum(delta, (chord * there + rounding) * OUTWARDS), delta)
         return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
 
     def _bound_by_differences(self, sizes: Sizes) -> Float64Array:

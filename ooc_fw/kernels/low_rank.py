@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +25,13 @@ import numpy as np
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, Nearest
-from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.kernels.functions import FLOAT64_UNIT, OUTWARDS
 
 _ROUNDS = 8
 _MOST_BYTES = 384 << 20
 _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
 _OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
 _WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
-_OUTWARDS = 1 + 1e-9  # covers the rounding of norms and distances
 
 
 class PivotLimits(NamedTuple):
@@ -46,14 +46,11 @@ class PivotLimits(NamedTuple):
     def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> PivotLimits | None:
         """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
-        looked_at = min(n_vertices, 8192)  # pivots are chosen among these
-        # A row of `Pivots.shares` for each pivot takes half of the memory. Three matrices of all
-        # pivots take the other half, since there are 3 vertices or more for each.
-        most = min(
-            looked_at // 3,
-            int(1.5 * math.sqrt(n_rows)),  # few of these take less time than many pivots save
-            n_bytes // (16 * looked_at),
-        )
+        # Pivots are chosen among these, 3 for each. A row of `Pivots.shares` for each pivot takes
+        # half of the memory, and three matrices of all pivots take the other half.
+        looked_at = min(n_vertices, 8192, math.isqrt(3 * n_bytes // 16))
+        # Few of the second take less time than many pivots save.
+        most = min(looked_at // 3, int(1.5 * math.sqrt(n_rows)))
         step = most // _ROUNDS
         if step < 8 or n_rows < 8 * n_vertices:
             return None
@@ -191,7 +188,7 @@ class Pivots:
         squared = squared_norms - 2 * (c * at_pivots).sum(axis=1) + (c * products).sum(axis=1)
         # Each of these terms errs as the values in it do, times the sum of the weights.
         squared = np.maximum(squared, 0.0) + 2 * (1 + size) * error
-        norms = np.sqrt(squared) * _OUTWARDS
+        norms = np.sqrt(squared) * OUTWARDS
         return Compression(self.places, c, at_pivots - products, norms, error)
 
 
@@ -226,40 +223,56 @@ class LowRank:
             distance = np.sqrt(diagonal + 1.0)
         else:
             values = values + by.residuals.T[nearest.place]
-            square = 2 * (diagonal - nearest.value + engine.value_bound(x, z))
-            distance = np.sqrt(np.maximum(square, 0.0)) * _OUTWARDS
+            distance = nearest.distance(diagonal)
             nearest.place = by.places[nearest.place]
         bound = bound + self._rounding + 4 * FLOAT64_UNIT * np.abs(values)
         return values, bound + distance[:, None] * by.norms, nearest
 
 
-def row_cost(n_pivots: int, n_vertices: int, share_open: float) -> float:
-    """Time of a row, as a share of that by all vertices, which open rows take in addition."""
-    return _OVERHEAD * n_pivots / n_vertices + share_open
+def row_cost(n_vertices: int, *stages: tuple[int, float]) -> float:
+    """Time of a row, as a share of that by all vertices, which rows take that stay open.
+
+    Each stage has a number of pivots, and the share of all rows that it leaves open to the next.
+    """
+    cost, share = 0.0, 1.0
+    for n_pivots, left in stages:
+        cost += _OVERHEAD * share * n_pivots / n_vertices
+        share = left
+    return cost + share
 
 
 def cheapest(
-    span: Pivots, attempt: Callable[[], tuple[Compression, float]]
-) -> tuple[Compression | None, float]:
-    """The compression by the pivots of all rounds so far with which rows take the least time.
+    span: Pivots, attempt: Callable[[], tuple[Compression, float]], most_stages: int = 2
+) -> tuple[list[Compression], float]:
+    """The compressions, one after the other, with which rows take the least time.
 
-    `attempt` makes one after each round and says what share of the rows it leaves open. None where
-    none makes rows much cheaper than all vertices do. With it comes the time of a row, as a share.
+    They are by the pivots of all rounds so far. `attempt` makes one after each round and says what
+    share of the rows it leaves open. None if none makes rows much cheaper than all vertices do.
+    With them comes the time of a row, as a share.
     """
     effort = span.effort
-    best, least, norms = None, _WORTHWHILE, np.full(1, np.inf)
+    n_vertices = len(span.sizes)
+    tried: list[tuple[Compression, float]] = []
+    least, norms = _WORTHWHILE, np.full(1, np.inf)
     while len(span.places) + effort.step <= effort.most and span.grow():
         few, share_open = attempt()
-        cost = row_cost(len(few.places), len(span.sizes), share_open)
-        if cost < least:
-            best, least = few, cost
-        elif best is not None:
+        tried.append((few, share_open))
+        cost = row_cost(n_vertices, (len(few.places), share_open))
+        if cost >= least < _WORTHWHILE:
             break
+        least = min(least, cost)
         # What is left of w falls ever faster where it falls at all: each of the next rounds may be
         # worth three like the last one, and all of them have to leave little of it.
         rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
         hopeless = (few.norms / norms).max() ** (3 * rounds) > 0.05
-        if best is None and hopeless and done >= 3:  # the first rounds may promise nothing yet
+        if least == _WORTHWHILE and hopeless and done >= 3:  # the first may promise nothing yet
             break
         norms = few.norms
+    best: list[Compression] = []
+    least = _WORTHWHILE
+    for n_stages in range(1, most_stages + 1):
+        for stages in combinations(tried, n_stages):
+            cost = row_cost(n_vertices, *((len(few.places), left) for few, left in stages))
+            if cost < least:
+                best, least = [few for few, _ in stages], cost
     return best, least

@@ -66,6 +66,8 @@ class ActiveSet:
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
         self.before_is_exact = False  # whether the iterate before is that of the last `refresh`
+        # Bound on how far w has moved from one `refresh` to another, since somebody set it to 0.
+        self.moved = math.inf
         self._places: dict[int, int] = {}  # by source row
         self._rows = GrowingRows()
         self._values = self._rows  # what float32 products see; another copy only if it differs
@@ -302,10 +304,11 @@ class ActiveSet:
         change = self.alpha - self.alpha_before
         moved = np.flatnonzero(change)
         if known > 0 and 3 * len(moved) < len(self):
-            self.grad[:known] = self.grad_before[:known]
-            self.grad[:known] += self._product(x, slice(known), change, moved)
+            of_change = error * float(np.abs(change).sum())
+            product = self._product(x, slice(known), change, moved)
+            self.grad[:known] = self.grad_before[:known] + product
             self.grad[known:] = self._product(x, slice(known, None), self.alpha, self.support)
-            error = max(error, self.rounding + error * float(np.abs(change).sum()))
+            error = max(error, self.rounding + of_change)
         else:
             self.alpha[:] /= self.alpha.sum()
             support = self.support
@@ -315,6 +318,9 @@ class ActiveSet:
                 beta = self.alpha * self.labels
                 sums = self.engine.symmetric_sum(x, beta)
                 self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
+            product = self.grad[:known] - self.grad_before[:known]
+            of_change = error + self.rounding
+        self._note_move(product, of_change)
         self.alpha_before[:] = self.alpha
         self.grad_before[:] = self.grad
         self.before_is_exact = True
@@ -322,6 +328,22 @@ class ActiveSet:
         # Of the kernel sums, and of the sums over weights, and weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
         self.rounding = error + sums_over_vertices
+
+    def _note_move(self, product: Float64Array, error: float) -> None:
+        """Add a bound on |dw| to `moved`.
+
+        For the change d of the weights, |dw|^2 = d'Qd - sum d_i^2 / C_i. `product` is Qd at the
+        first vertices, each entry of which errs by `error` and by the rounding of sums.
+        """
+        change = self.alpha - self.alpha_before
+        known = len(product)
+        if change[known:].any():
+            self.moved = math.inf
+            return
+        size = float(np.abs(change).sum())
+        sums = (len(change) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
+        square = change[:known] @ (product - (change / self.penalties)[:known])
+        self.moved += math.sqrt(max(0.0, float(square)) + size * (error + 4 * sums))
 
     def _product(
         self, x: Operand, part: slice, weights: Float64Array, places: npt.NDArray[np.intp]

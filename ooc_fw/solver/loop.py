@@ -205,6 +205,7 @@ class _Run(Surroundings):
             # No vertex will be added any more, and the kernel values are rounded to 16 bits:
             # compute the gradient anew, once.
             self.active.refresh()
+            state.trust_steps()
             state.renewed = True
             candidates, passed = self._ask_oracle()
         if passed and not candidates.exact:
@@ -320,7 +321,7 @@ class _Run(Surroundings):
         return self.progress.without_bias(self.problem.bias_share)
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
-        """Add violators of a pass, in the order of the rows; False where all are vertices."""
+        """Add violators of a pass, in the order of the rows; False if there are no new ones."""
         state = self.state
         worst = certificate.worst
         gap = certificate.certified_gap
@@ -334,7 +335,7 @@ class _Run(Surroundings):
             return False
         state.add_vertices(worst[: self._make_room()])
         self.active.refresh()  # by rounded kernel values they may not violate, and would be pruned
-        return True
+        return gap - certificate.rounding > tolerance  # rounding alone is no violation
 
     def _finish(self, status: Status) -> Solution:
         """Bring the weights to their best for the end; the result of the run."""

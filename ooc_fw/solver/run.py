@@ -14,7 +14,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from ooc_fw.certificate.screening import Screen
-from ooc_fw.certificate.sweep import Certificate, Search, SupportWeights, certificate_of_all
+from ooc_fw.certificate.sweep import (
+    Certificate,
+    Search,
+    Since,
+    SupportWeights,
+    certificate_of_all,
+)
 from ooc_fw.certificate.sweep import certify as make_pass
 from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
@@ -67,13 +73,10 @@ class RunState:
         self.best: Warm | None = None  # weights of the least certified gap above the tolerance
         self.full = False  # whether the active set holds all the vertices that it may
         self.target_share = 1.0  # of the tolerance, to which training goes
-        self.renewed = (
-            False  # whether the gradient was computed anew once the oracle had nothing left
-        )
+        # Whether the gradient was computed anew once the oracle had nothing left.
+        self.renewed = False
         self.least_gap = math.inf  # least certified gap
-        self.idle_rounds = (
-            0  # rounds of training since the last smaller certificate or new violator
-        )
+        self.idle_rounds = 0  # of training since the last smaller certificate or new violator
         self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
         self.worst = -1  # the worst of these rows, see `Candidates`
         self.certificate: Certificate | None = None  # of the present weights
@@ -257,7 +260,10 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     rows = take_rows(active.rows, support)
     known = active.penalty_of(ids), active.grad[support], active.rounding
     weights = SupportWeights(rows, ids, alpha, *known)
-    search = Search(tolerance, max(512, len(active)), screen, unscreened, memory.kernel_values)
+    # Rows a little above the margin come along, since the next steps might make violators of them.
+    n_worst = max(512, len(active))
+    since = _since(state, unscreened)
+    search = Search(-tolerance, n_worst, screen, unscreened, since, memory.kernel_values)
     # Without a limit there is memory beside the kernel rows.
     effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
@@ -269,9 +275,29 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     if screen is not None:
         state.sweep_seconds = time.perf_counter() - started
         state.screen = screen
+        active.moved = 0.0
         active.pinned[:] = False
         active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
     return certificate
+
+
+def _since(state: RunState, unscreened: Int64Array | None) -> Since | None:
+    """What has changed since the last screen, if that is little work for each unscreened row."""
+    if state.screen is None or unscreened is None:
+        return None
+    active = state.active
+    change = active.alpha.copy()
+    change[active.places_of(state.screen.row_ids)] -= state.screen.alpha
+    changed = np.flatnonzero(change)
+    if len(changed) > len(active) // 2:
+        return None
+    lacking = abs(math.fsum(active.alpha) - 1) + abs(math.fsum(state.screen.alpha) - 1)
+    return Since(
+        state.screen.lower[unscreened],
+        take_rows(active.rows, changed),
+        (change * active.labels)[changed],
+        lacking,
+    )
 
 
 def _unscreened(state: RunState) -> Int64Array | None:
@@ -280,14 +306,14 @@ def _unscreened(state: RunState) -> Int64Array | None:
         return None
     active = state.active
     rounding = active.rounding
-    norm2 = active.squared_norm()
     labels = state.problem.labels
     plain = active.plain_grad[active.places_of(state.screen.row_ids)]
+    move = min(active.moved, state.screen.distance_to(active.squared_norm(), plain, rounding))
     floor = float(active.grad[active.support].min()) + rounding
     support = np.sort(active.ids[active.support])  # their gradients are known
     # A pass over more looks at all rows, for a new screen; the numbers of many rows take memory.
-    most = min(len(labels) / 4, (1 << 20) + len(labels) // 32)
-    row_ids = state.screen.unscreened(floor, labels, norm2, plain, rounding, most + len(support))
+    most = min(len(labels) / 2, (1 << 20) + len(labels) // 32)
+    row_ids = state.screen.unscreened(floor, labels, move, plain, rounding, most + len(support))
     if row_ids is not None:
         row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
     if row_ids is None or len(row_ids) >= most:

@@ -57,8 +57,9 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest, one_norm):
 
     then, plain, grad = parts(problem, now)
     rounding = then["rounding"]
+    move = screen.distance_to(then["norm2"], plain[ids], rounding)
     for floor in np.quantile(grad, [0.0, 0.1, 0.5, 1.0]):
-        at = floor + rounding, problem.y, then["norm2"], plain[ids], rounding
+        at = floor + rounding, problem.y, move, plain[ids], rounding
         below = np.flatnonzero(grad < floor)
         unscreened = screen.unscreened(*at)
         assert set(below) <= set(unscreened) | set(then["row_ids"])
@@ -89,7 +90,8 @@ def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
         rounding = then["rounding"] + first.rounding * abs(first.rho)
         floor, ids = float(grad[now > 0].min()) + rounding, snapshot["row_ids"]
         full = sweep(now)
-        unscreened = screen.unscreened(floor, problem.y, then["norm2"], plain[ids], rounding)
+        move = screen.distance_to(then["norm2"], plain[ids], rounding)
+        unscreened = screen.unscreened(floor, problem.y, move, plain[ids], rounding)
         screened = sweep(now, unscreened=unscreened)
     if np.isfinite(full.certified_gap):
         slack = full.rounding + screened.rounding

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import (
     Search,
+    Since,
     SupportWeights,
     _Block,
     _sweep_block,
@@ -50,6 +51,7 @@ def certificate_of(
     on_block=None,
     screen=None,
     unscreened=None,
+    since=None,
     one_class=False,
     **options,
 ):
@@ -58,7 +60,7 @@ def certificate_of(
     weights = SupportWeights(take_rows(problem.rows(sparse), row_ids), row_ids, alpha, problem.C)
     with Engine(problem.kernel, **options) as engine:
         binary = BinaryProblem(source, problem.y, problem.kernel, one_class=one_class)
-        search = Search(tol, n_worst, screen, unscreened)
+        search = Search(tol, n_worst, screen, unscreened, since)
         return certify(binary, engine, weights, search, on_block)
 
 
@@ -224,18 +226,26 @@ def test_few_vertices_promise_no_smaller_gap_and_the_screen_no_less(case, step, 
     later = problem.truth(ids, weights)
     ordinary = later.gradient - later.alpha / problem._penalties
     size = len(problem.y) * (1 + float(np.abs(later.gradient).max()))
-    changed = float(later.alpha @ ordinary), ordinary[row_ids].astype(np.float64), 1e-15 * size
+    plain, rounding = ordinary[row_ids].astype(np.float64), 1e-15 * size
+    distance = screen.distance_to(float(later.alpha @ ordinary), plain, rounding)
     floor = float(later.gradient[ids].min())
-    unscreened = np.setdiff1d(screen.unscreened(floor, problem.y, *changed), ids)
+    unscreened = screen.unscreened(floor, problem.y, distance, plain, rounding)
+    unscreened = np.setdiff1d(unscreened, ids)
     others = np.setdiff1d(np.arange(len(problem.y)), np.union1d(ids, unscreened))
     assert (later.gradient[others] >= floor - 1e-15 * size).all()
     if len(unscreened) > 0:
         kept = weights > 0
-        with few_vertices(step):
-            certificate = certificate_of(
-                problem, (ids[kept], weights[kept]), unscreened=unscreened, **options
-            )
-        assert later.gap <= certificate.certified_gap
+        change = weights.copy()
+        change[np.searchsorted(ids, row_ids)] -= alpha
+        changed = np.flatnonzero(change)
+        beta = (change * problem.y[ids])[changed]
+        rows = take_rows(problem.rows(options.get("sparse", False)), ids[changed])
+        since = Since(screen.lower[unscreened], rows, beta, abs(math.fsum(alpha) - 1))
+        now = ids[kept], weights[kept]
+        for known in (None, since):  # what has changed rules out rows, or does not
+            with few_vertices(step):
+                found = certificate_of(problem, now, unscreened=unscreened, since=known, **options)
+            assert later.gap <= found.certified_gap
 
 
 @pytest.mark.parametrize("C", [1.0, 1e-6, 1e-12])

@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.certificate.sweep import _blocks
+from ooc_fw.certificate.sweep import Search, _blocks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.sources import RowSource, block_slices
@@ -67,11 +67,12 @@ def test_subsets_and_certifying_blocks_keep_the_numbers(many):
     np.testing.assert_array_equal(part.row_ids(1, 4), [8, start, start + 1])
     support = np.array([3, N_ROWS - 4, N_ROWS - 2])
     labels = np.broadcast_to(np.int8(1), N_ROWS)
-    last = _blocks(source, labels, support, None)[-1]
+    last = _blocks(source, labels, support, Search(1e-3))[-1]
     places, ids = last.others()
     np.testing.assert_array_equal(ids[-3:], [N_ROWS - 5, N_ROWS - 3, N_ROWS - 1])
     np.testing.assert_array_equal(last.read(source)[places[-3:]], X[[-5, -3, -1]])
-    (few,) = _blocks(source, labels, support, np.array([start, N_ROWS - 2, N_ROWS - 1]))
+    unscreened = np.array([start, N_ROWS - 2, N_ROWS - 1])
+    (few,) = _blocks(source, labels, support, Search(1e-3, unscreened=unscreened))
     np.testing.assert_array_equal(few.others()[1], [start, N_ROWS - 1])
     np.testing.assert_array_equal(few.read(source), X[[0, -2, -1]])
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.decisions import DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.kernels.low_rank import LowRank, PivotLimits, Pivots
 from ooc_fw.system.errors import InputError
 from tests.support.reference import exact_sum, kernel_values, to_csr
-from tests.support.strategies import SEEDS, kernels, raw_tables, tables
+from tests.support.strategies import SEEDS, kernels, powers_of_ten, raw_tables, tables
 
 
 def exact_decisions(kernel, X, vectors, betas):
@@ -100,23 +100,23 @@ def compressed(request):
 @pytest.mark.parametrize("compressed", [1, 3], indirect=True)
 def test_rows_left_open_are_decided_by_all_vertices(compressed):
     functions, X, exact, is_open = compressed
-    assert functions.compression is not None
+    assert functions.compressions
     found = functions.approximate(X, is_open=is_open)
     assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
-    functions.compression, few = None, functions.compression
+    few = functions.compressions
+    functions.compressions = []
     full = functions.approximate(X)
     assert found.evaluations < 0.75 * full.evaluations == 0.75 * 4000 * 400
     open_rows = np.flatnonzero((found.values == full.values).reshape(4000, -1).all(axis=1))
     assert 0 < len(open_rows) < 2000
-    functions.compression = few
+    functions.compressions = few
     again = functions.approximate(X[open_rows], is_open=is_open)
     np.testing.assert_array_equal(again.values, found.values[open_rows])
 
 
 def test_without_what_is_left_of_w_the_bounds_fail(compressed):
     functions, X, exact, _ = compressed
-    few = functions.compression
-    functions.compression = few._replace(norms=0 * few.norms)
+    functions.compressions = [few._replace(norms=0 * few.norms) for few in functions.compressions]
     found = functions.approximate(X, is_open=lambda values, bound: np.zeros(len(values), bool))
     assert (np.abs(found.values - exact) > found.bound).any()
 
@@ -172,4 +172,41 @@ def test_few_vertices_are_not_taken_where_that_does_not_pay():
         sample = X, lambda values, bound: np.abs(values) <= bound
         for n_rows in (2000, 3000):
             functions.compress(lambda: sample, n_rows)
-            assert functions.compression is None
+            assert not functions.compressions
+
+
+@given(
+    st.sampled_from(["rbf", "laplacian", "linear", "poly"]),
+    st.booleans(),
+    SEEDS,
+    powers_of_ten(-6, 1),
+    powers_of_ten(0, 3),
+)
+def test_the_bound_of_all_vertices_holds_if_a_few_are_far_larger(name, sparse, seed, gamma, size):
+    """It follows the norms of those that count for a row."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(40, 6)) * rng.integers(0, 2, (40, 6))
+    vectors[:4] *= size
+    X = np.vstack([rng.normal(size=(30, 6)), vectors[:2], size * rng.normal(size=(4, 6))])
+    vectors, X = vectors.astype(np.float32), X.astype(np.float32)
+    betas = rng.dirichlet(np.full(40, 0.3), 1) * rng.choice([-1, 1], 40)
+    kernel = make_kernel(name, gamma=gamma)
+    form = to_csr if sparse else np.asarray
+    with Engine(kernel, 1, Arithmetic(sparse=sparse)) as engine:
+        functions = functions_of(engine, form(vectors), betas)
+        found = functions.approximate(form(X), with_nearest=kernel.constant_diagonal)
+        exact = exact_decisions(kernel, X, vectors, betas)[:, 0]
+        assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
+
+
+def test_a_large_vertex_far_away_does_not_widen_the_bounds():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 6)).astype(np.float32)
+    betas = np.full((1, 40), 1 / 40) * rng.choice([-1, 1], 40)
+    X = rng.normal(size=(30, 6)).astype(np.float32)
+    bounds = []
+    for size in (1, 100):
+        vectors[0] *= size
+        with Engine(make_kernel("rbf", gamma=0.1), 1) as engine:
+            bounds.append(functions_of(engine, vectors, betas).approximate(X).bound)
+    assert (bounds[1] < 2 * bounds[0]).all()

@@ -1,5 +1,7 @@
 """The active set as a state machine beside a plain dictionary of weights, and its refusals."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -63,6 +65,13 @@ def assert_valid(active, problem, tolerance=2e-6):
         np.testing.assert_allclose(active.grad, exact, atol=tolerance * scale)
         assert active.rho == pytest.approx(active.alpha @ exact, abs=tolerance * scale)
     assert active.places_of(ids).tolist() == list(range(m))
+
+
+def weights_by_row(active):
+    """Weights of all rows of the problem, as the certificate sees them."""
+    weights = np.zeros(N_ROWS, dtype=np.longdouble)
+    weights[active.ids] = active.alpha
+    return weights
 
 
 class ActiveSetMachine(RuleBasedStateMachine):
@@ -231,8 +240,12 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
     problem, active, add = filled(30, name, sparse=sparse, C=100.0)
     rng = np.random.default_rng(moves)
     active.alpha[n_support:30] = 0
+    active.refresh()
+    active.moved, w_before = 0.0, weights_by_row(active)
+    kernel = kernel_values(problem.kernel, problem.X, problem.X).astype(np.longdouble) + 1
     for turn in range(4):
         add([30 + turn])
+        active.refresh()  # a vertex that the move leads to has to be known before
         for _ in range(moves):
             i, j = rng.permutation(len(active))[:2]
             active.alpha[[i, j]] = active.alpha[i] + active.alpha[j], 0.0
@@ -246,6 +259,10 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
         truth = problem.truth(active.ids, active.alpha)
         assert np.abs(active.grad - truth.gradient[active.ids]).max() <= active.rounding
         assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
+        beta = problem.y * (weights_by_row(active) - w_before)
+        assert math.sqrt(max(0.0, beta @ kernel @ beta)) <= active.moved * (1 + 1e-12)
+        if moves > 0 and turn == 0:
+            assert active.moved < 3 * moves * math.sqrt(float(kernel.diagonal().max()))
 
 
 @pytest.mark.parametrize("most", [1, 5_000])
