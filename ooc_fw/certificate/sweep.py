@@ -107,7 +107,8 @@ class SupportWeights:
 class Since:
     """What has changed since a `Screen` was filled, and what it says of the unscreened rows."""
 
-    lower: Float32Array  # of each unscreened row: at most its gradient at the weights of then
+    # Of each unscreened row a number that its gradient was not below, for the weights of then.
+    lower: Float32Array
     rows: Rows  # (n_changed, n_features): vertices whose weights have changed
     change: Float64Array  # (n_changed,): by how much, times their labels
     rounding: float  # bound on what both sums of the weights lack to 1
@@ -123,7 +124,7 @@ class Search:
     # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
-    since: Since | None = None  # which rules out most of the unscreened rows, if it is known
+    since: Since | None = None  # if it is known, it rules out most of the unscreened rows
     low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
 
 

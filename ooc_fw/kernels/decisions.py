@@ -55,7 +55,7 @@ class Weights(NamedTuple):
 
 
 class Approximation(NamedTuple):
-    """Decision values with bounds, and for a `Screen` where the rows are."""
+    """Decision values with bounds on their errors. `diagonal` and `nearest` serve a `Screen`."""
 
     values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) of several
     bound: Float64Array  # on the error of each

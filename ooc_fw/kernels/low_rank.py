@@ -27,8 +27,8 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT, OUTWARDS
 
-_ROUNDS = 8
-_MOST_BYTES = 384 << 20
+_ROUNDS = 8  # in which pivots are added, until more of them no longer pay
+_MOST_BYTES = 384 << 20  # of a search without a limit: room for some 2,800 pivots
 _DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
 _OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
 _WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
@@ -49,7 +49,7 @@ class PivotLimits(NamedTuple):
         # Pivots are chosen among these, 3 for each. A row of `Pivots.shares` for each pivot takes
         # half of the memory, and three matrices of all pivots take the other half.
         looked_at = min(n_vertices, 8192, math.isqrt(3 * n_bytes // 16))
-        # Few of the second take less time than many pivots save.
+        # The search takes longer the more pivots there are: few rows would not save that time.
         most = min(looked_at // 3, int(1.5 * math.sqrt(n_rows)))
         step = most // _ROUNDS
         if step < 8 or n_rows < 8 * n_vertices:
@@ -246,9 +246,9 @@ def cheapest(
 ) -> tuple[list[Compression], float]:
     """The compressions, one after the other, with which rows take the least time.
 
-    They are by the pivots of all rounds so far. `attempt` makes one after each round and says what
-    share of the rows it leaves open. None if none makes rows much cheaper than all vertices do.
-    With them comes the time of a row, as a share.
+    `attempt` makes one of the pivots so far after each round, and says what share of the rows it
+    leaves open. There are at most `most_stages`, and none if they save little of the time that all
+    vertices take. With them comes the time of a row, as a share of that.
     """
     effort = span.effort
     n_vertices = len(span.sizes)

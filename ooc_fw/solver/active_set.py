@@ -66,7 +66,7 @@ class ActiveSet:
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
         self.before_is_exact = False  # whether the iterate before is that of the last `refresh`
-        # Bound on how far w has moved from one `refresh` to another, since somebody set it to 0.
+        # Bound on how far w has moved by the last `refresh`, since a pass set it to 0.
         self.moved = math.inf
         self._places: dict[int, int] = {}  # by source row
         self._rows = GrowingRows()
@@ -304,11 +304,11 @@ class ActiveSet:
         change = self.alpha - self.alpha_before
         moved = np.flatnonzero(change)
         if known > 0 and 3 * len(moved) < len(self):
-            of_change = error * float(np.abs(change).sum())
+            product_error = error * float(np.abs(change).sum())
             product = self._product(x, slice(known), change, moved)
             self.grad[:known] = self.grad_before[:known] + product
             self.grad[known:] = self._product(x, slice(known, None), self.alpha, self.support)
-            error = max(error, self.rounding + of_change)
+            error = max(error, self.rounding + product_error)
         else:
             self.alpha[:] /= self.alpha.sum()
             support = self.support
@@ -319,8 +319,8 @@ class ActiveSet:
                 sums = self.engine.symmetric_sum(x, beta)
                 self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
             product = self.grad[:known] - self.grad_before[:known]
-            of_change = error + self.rounding
-        self._note_move(product, of_change)
+            product_error = error + self.rounding
+        self._note_move(product, product_error)
         self.alpha_before[:] = self.alpha
         self.grad_before[:] = self.grad
         self.before_is_exact = True

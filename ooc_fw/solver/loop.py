@@ -321,11 +321,11 @@ class _Run(Surroundings):
         return self.progress.without_bias(self.problem.bias_share)
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
-        """Add violators of a pass, in the order of the rows; False if there are no new ones."""
+        """Add rows of a pass at or below the margin; False if no new one surely violates it."""
         state = self.state
         worst = certificate.worst
         gap = certificate.certified_gap
-        words = "certified gap %.3g above %.3g: training goes on from %d violators"
+        words = "certified gap %.3g above %.3g: training goes on with %d more rows"
         logger.info(words, gap, tolerance, len(worst))
         if gap < state.least_gap:
             state.least_gap = gap
