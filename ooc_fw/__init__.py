@@ -50,7 +50,7 @@ support vector     a vertex of positive weight
 gradient           (Qa)_i of a row: its label times the decision value, plus a_i / C_i
 rho                a'Qa, twice the objective; the margin of the model before scaling
 relative gap       1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
-oracle             what proposes the row of least gradient
+oracle             what proposes rows as vertices: that of least gradient, or many violators
 step rule          what moves the weights: toward, away, pairwise, PARTAN, corrective
 look               the gradients of a block of rows, among which the oracle finds violators
 violator           a row whose gradient is below rho (1 - relative tolerance)

@@ -79,8 +79,8 @@ def _lines(report: ConversionReport, labels: str) -> list[str]:
         lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
     lines += [f"note: {note}" for note in report.notes]
     if report.unseen_labels:
-        labels = format_labels(report.unseen_labels)
-        lines.append(f"labels the training file does not have: {labels}; their rows are kept")
+        unseen = format_labels(report.unseen_labels)
+        lines.append(f"labels the training file does not have: {unseen}; their rows are kept")
     return lines
 
 

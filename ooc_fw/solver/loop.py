@@ -4,8 +4,8 @@
     repeat
         repeat                                            (training)
             candidates = violators, from the oracle
-            leave when the gap over the rows drawn passes the test in two draws in a row, or, once
-                a certificate has failed, when that over the active set does
+            leave when the gap over the rows drawn passes the test in two draws in a row; after the
+                first round, blocks are left to the certifying passes: over the active set alone
             add the candidates to the active set; take a step
         compute the gradient of the active set anew in float64
         certify with a pass over all rows                 (unless told not to)

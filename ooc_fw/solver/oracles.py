@@ -1,8 +1,8 @@
 """Linear minimization oracles: which vertex to move towards.
 
-An oracle looks at rows of the source and at the active set, and proposes the row of least gradient.
-It never changes a weight. To add an oracle: a subclass of `LMO` and a line in `ORACLES`,
-both here.
+An oracle looks at rows of the source and at the active set, and proposes the row of least gradient;
+the one of blocks proposes violators in the order of the rows. It never changes a weight. To add an
+oracle: a subclass of `LMO` and a line in `ORACLES`, both here.
 """
 
 from __future__ import annotations
