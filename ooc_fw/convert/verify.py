@@ -14,7 +14,7 @@ from ooc_fw.data.containers import close_file, open_file
 from ooc_fw.data.converted import CheckedSlices, Checksums
 from ooc_fw.data.formats import detect_format, reading
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.sources import FileStamp
+from ooc_fw.data.sources import check_stamp, stamp_of
 from ooc_fw.system.errors import DamageError, InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once; their first damage is told
@@ -38,7 +38,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
         file = open_file(path)
         stack.callback(close_file, file)
         stack.enter_context(reading(path))
-        stamp = FileStamp(path, file.id.get_vfd_handle())
+        stamp = stamp_of(file.id.get_vfd_handle())
         sums = converted.read_checksums(file) if converted.is_converted(file) else {}
         if not sums:
             raise without
@@ -50,7 +50,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
                 found += filter(None, [sentence])
                 if progress is not None:
                     progress(n_done, n_bytes)
-        stamp.check()
+        check_stamp(path, stamp)
     if not found:
         open_source(path).close()  # checks that the arrays fit each other
     return found

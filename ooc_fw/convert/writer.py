@@ -23,7 +23,7 @@ from ooc_fw.data.labels import label_values, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
-from ooc_fw.data.statistics import ColumnSums
+from ooc_fw.data.statistics import add_sums, statistics_of
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -140,7 +140,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self._layout = layout
         self._n_stored = 0
         self._counts: Counter[float] = Counter()  # rows of each label, but of targets
-        self._sums = ColumnSums(layout.n_features)
+        self._sums = np.zeros((2, layout.n_features))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._arrays: dict[str, _Array] = {}
         if layout.labelled:
@@ -190,7 +190,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         `stored` are the same rows in a form whose values are summed faster, and `cells` tell their
         categories (`ooc_fw.data.encoded`).
         """
-        self._sums.add(rows if stored is None else stored)
+        add_sums(self._sums, rows if stored is None else stored)
         values: dict[str, Any] = {"row": row_ids, "y": labels, "categories": cells}
         if self._layout.labelled and not self._layout.targets:
             self._counts.update(count_labels(labels))
@@ -240,7 +240,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
             # Fewer values than expected: scaling may have turned some into zeros.
             self["X/data"].resize((self._n_stored,))
             self["X/indices"].resize((self._n_stored,))
-        statistics = self._sums.statistics
+        statistics = statistics_of(self._sums, layout.n_rows)
         attributes = {
             "format_version": converted.FORMAT_VERSION,
             "n_rows": layout.n_rows,

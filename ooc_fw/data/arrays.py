@@ -16,7 +16,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -28,14 +28,6 @@ from ooc_fw.system.errors import DamageError, InputError
 logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
-
-
-class Sliceable(Protocol):
-    """A sequence of numbers, or of rows of them, that returns contiguous parts as arrays."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: slice, /) -> AnyArray: ...
 
 
 class ReadArray:
@@ -186,6 +178,9 @@ class FileArray(ReadArray):
 
     def __del__(self) -> None:
         self.close()
+
+
+Sliceable: TypeAlias = ReadArray | AnyArray  # whose slices are arrays
 
 
 def open_array(node: Any) -> Any:

@@ -24,7 +24,7 @@ from ooc_fw.data.formats import as_text, reading
 from ooc_fw.data.labels import coded_labels, word_labels
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import ArraySource, CSRSource, FileStamp, RowSource, StoredStatistics
+from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, StoredStatistics, stamp_of
 from ooc_fw.system.errors import InputError
 
 Node: TypeAlias = Any  # an array or a group of h5py or zarr, any other array, or `parts_of` AnnData
@@ -158,9 +158,9 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         source.max_gap = source.chunk_rows
     if isinstance(node, h5py.Dataset) and arrays.is_plain_file(node.file):
         # The file that is open: another one may have its name by now.
-        source.stamps.append(FileStamp(path, node.file.id.get_vfd_handle()))
+        source.stamps[path] = stamp_of(node.file.id.get_vfd_handle())
     elif isinstance(values, FileArray):
-        source.stamps.append(FileStamp(path))
+        source.stamps[path] = stamp_of(path)
     return source
 
 

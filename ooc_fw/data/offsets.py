@@ -8,14 +8,13 @@ stored with the model, as a scaling is, so that later rows lose the same one.
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, concat_rows, values_of
+from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, values_of
 from ooc_fw.data.scaling import OFFSET, Scaling
-from ooc_fw.data.sources import CHUNK_BYTES, RowSource
+from ooc_fw.data.sources import RowSource, sampled_rows
 from ooc_fw.data.views import ScaledSource
 
 logger = logging.getLogger(__name__)
@@ -30,7 +29,9 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     """
     if source.scaling is not None and not source.scaling.is_identity:
         return source
-    rows = _sample(source)
+    if values_of(source.read(0, 1, exact=True, checked=False)).dtype == np.float32:
+        return source
+    rows = source.take(sampled_rows(source, source.n_rows), exact=True)
     merged = _merged_columns(rows)
     view = source
     if merged.any() and not isinstance(rows, CSRRows) and {*kernels} <= {"rbf", "laplacian"}:
@@ -47,19 +48,6 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
             column if source.columns is None else repr(source.columns[column]),
         )
     return view
-
-
-def _sample(source: RowSource) -> Any:
-    """Exact rows from eight parts of the source, or from one if they are of float32."""
-    n_parts = 8
-    length = min(128, source.rows_in(CHUNK_BYTES // n_parts))
-    borders = [source.n_rows * part // n_parts for part in range(n_parts + 1)]
-    parts = []
-    for first, stop in pairwise(borders):
-        parts.append(source.read(first, min(stop, first + length), exact=True, checked=False))
-        if values_of(parts[0]).dtype == np.float32:
-            break
-    return concat_rows(parts)
 
 
 def _merged_columns(rows: Any) -> AnyArray:

@@ -103,7 +103,7 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
             source = open_container(root, given, x_name, label)
             source.callback(resources.pop_all().close)
     source.name = path
-    seen = tuple(stamp.seen for stamp in source.stamps[:1])
+    seen = (*source.stamps.values(),)
     source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
     return source
 
@@ -126,18 +126,15 @@ def _kind_of(path: str) -> str:
     kind = formats.detect_format(path)
     if kind in ("hdf5", "npy", "zarr"):
         return kind
-    is_table = kind in formats.TABLES
-    if not is_table:
-        formats.check_regular(path)
-        head = formats.read_head(path)
-        if formats.format_of(head) is None and (not head or b"\0" in head):
-            raise DamageError(
-                f"{path} is neither HDF5 nor .npy, or it is empty or damaged; make it with ooc-fw "
-                f"convert"
-            )
-    what = "a table" if is_table else "LIBSVM text"
-    options = " --label COLUMN" * is_table  # only the user knows which
-    raise InputError(f"{path} is {what}; convert it first: {conversion(path)}{options}")
+    if kind in formats.TABLES:  # only the user knows which column has the labels
+        raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
+    formats.check_regular(path)
+    head = formats.read_head(path)
+    if formats.format_of(head) is None and (not head or b"\0" in head):
+        raise DamageError(
+            f"{path} is neither HDF5 nor .npy, or it is empty or damaged; use ooc-fw convert"
+        )
+    raise InputError(f"{path} is LIBSVM text; convert it first: {conversion(path)}")
 
 
 def conversion(path: str) -> str:

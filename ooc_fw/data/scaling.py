@@ -104,12 +104,10 @@ class Scaling:
             return False
         if self.offset is None or self.factor is None or self.n_features != other.n_features:
             return self.n_features == other.n_features
-        offset = np.asarray(other.offset)
         # Offsets differ by their last bits, or move scaled values by less than rounding does.
-        apart = np.abs(self.offset - offset) * np.abs(self.factor) > SAME
-        apart &= ~np.isclose(self.offset, offset, rtol=1e-15, atol=0)
-        factor = np.asarray(other.factor)
-        return not apart.any() and np.allclose(self.factor, factor, rtol=SAME, atol=0)
+        offset = np.asarray(other.offset) * self.factor
+        alike = np.allclose(self.offset * self.factor, offset, rtol=1e-15, atol=SAME)
+        return alike and np.allclose(self.factor, np.asarray(other.factor), rtol=SAME, atol=0)
 
     def at(self, places: Int64Array) -> Scaling:
         """That of the columns at some places."""
@@ -151,7 +149,13 @@ class Scaling:
         """
         if self.n_features not in (None, n_features):
             raise InputError(f"the scaling is for {self.n_features} features, not for {n_features}")
-        rows = _fit_width(rows, n_features)
+        if isinstance(rows, CSRRows):
+            rows = keep_stored(rows, rows.indices < n_features, n_features)
+        else:
+            n_missing = max(0, n_features - rows.shape[1])
+            rows = rows[:, :n_features]
+            if n_missing:
+                rows = np.pad(rows, ((0, 0), (0, n_missing)))
         values = values_of(rows)
         if self.log1p and values.size and not values.min() > -1:
             raise InputError(
@@ -196,11 +200,3 @@ class Scaling:
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
     """Which columns have one value, or several that rounding of float64 alone makes different."""
     return np.asarray(high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high)))
-
-
-def _fit_width(rows: StoredRows, n_features: int) -> StoredRows:
-    """Rows cut, or filled up with zeros, to `n_features` columns."""
-    if isinstance(rows, CSRRows):
-        return keep_stored(rows, rows.indices < n_features, n_features)
-    missing = max(0, n_features - rows.shape[1])
-    return np.pad(rows[:, :n_features], ((0, 0), (0, missing))) if missing else rows[:, :n_features]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
@@ -59,28 +59,24 @@ class StoredStatistics:
         return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
 
 
-class FileStamp:
-    """Bytes and time of change of a file, to notice that somebody replaced or cut it.
+FileStamp: TypeAlias = tuple[int, int]  # bytes of a file, and its time of change in nanoseconds
 
-    They are measured at `path`, or at the `descriptor` of the same file as it was opened, in case
-    another one has its name by now.
-    """
 
-    def __init__(self, path: str, descriptor: int | None = None) -> None:
-        self.path = path
-        self.seen = self._look(path if descriptor is None else descriptor)
-
-    @staticmethod
-    def _look(file: str | int) -> tuple[int, int]:
+def stamp_of(file: str | int) -> FileStamp:
+    """Stamp of the file at a path, or with a descriptor: (0, 0) if it is not there."""
+    try:
         status = os.stat(file)
-        return status.st_size, status.st_mtime_ns
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
-    def check(self) -> None:
-        """Raise InputError when the file is no longer the one that was stamped."""
-        if not os.path.exists(self.path) or self._look(self.path) != self.seen:
-            raise InputError(
-                f"{self.path} was changed while it was in use; start again and leave it as it is"
-            )
+
+def check_stamp(path: str, seen: FileStamp) -> None:
+    """Raise InputError unless the file at `path` has the stamp `seen` as before."""
+    if stamp_of(path) != seen:
+        raise InputError(
+            f"{path} was changed while it was in use; start again and leave it as it is"
+        )
 
 
 class RowSource(ExitStack):
@@ -142,14 +138,10 @@ class RowSource(ExitStack):
         for fact in ("sparse", "shuffled", "scaling", "columns", "table", "targets"):
             if parents:
                 setattr(self, fact, getattr(parents[0], fact))
-        self.stamps: list[FileStamp] = []  # files that the rows are in, which must not change
+        self.stamps: dict[str, FileStamp] = {}  # of the files of the rows, which must not change
         self._counting = threading.Lock()
         self.rows_read = 0
         self._bytes_read = 0
-
-    def __repr__(self) -> str:
-        kind = "sparse" if self.sparse else "dense"
-        return f"<{self.name}: {self.n_rows} {kind} rows, {self.n_features} features>"
 
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
@@ -192,10 +184,8 @@ class RowSource(ExitStack):
         """Rows of files that are as they were opened; else the change explains the damage."""
         try:
             rows = self._fetch(start, stop)
-        except DamageError:
+        finally:
             self.check_unchanged()
-            raise
-        self.check_unchanged()
         return self._converted(rows, exact)
 
     def _converted(self, rows: StoredRows, exact: bool) -> Rows:
@@ -257,8 +247,8 @@ class RowSource(ExitStack):
 
     def check_unchanged(self) -> None:
         """Raise InputError when a file behind the rows is no longer the one that was opened."""
-        for stamp in self.stamps:
-            stamp.check()
+        for path, seen in self.stamps.items():
+            check_stamp(path, seen)
         for parent in self._parents:
             parent.check_unchanged()
 

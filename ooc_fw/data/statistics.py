@@ -22,29 +22,15 @@ TASK_ROWS = 16384  # rows of one task
 OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
 
 
-class ColumnSums:
-    """Sums of the columns, and of their squares, over some rows, in float64 row by row."""
+def add_sums(sums: Float64Array, rows: Rows) -> None:
+    """Add the columns of rows, and their squares, to `sums`, shape (2, n_features)."""
+    data, columns, _ = stored_arrays(rows)
+    core.add_values(data, columns, *sums)
 
-    def __init__(self, n_features: int) -> None:
-        self.n_rows = 0
-        self._sums = np.zeros((2, n_features))
 
-    def add(self, rows: Rows) -> None:
-        """Add rows to the sums."""
-        self.n_rows += len(rows)
-        data, columns, _ = stored_arrays(rows)
-        core.add_values(data, columns, *self._sums)
-
-    def merge(self, other: ColumnSums) -> None:
-        """Add the sums over other rows."""
-        self.n_rows += other.n_rows
-        self._sums += other._sums
-
-    @property
-    def statistics(self) -> StoredStatistics:
-        """Mean of each column, and mean squared norm of the rows."""
-        sums, squares = self._sums
-        return StoredStatistics(sums / self.n_rows, float(squares.sum()) / self.n_rows)
+def statistics_of(sums: Float64Array, n_rows: int) -> StoredStatistics:
+    """Mean of each column, and mean squared norm of the rows, from sums of `add_sums`."""
+    return StoredStatistics(sums[0] / n_rows, float(sums[1].sum()) / n_rows)
 
 
 class ColumnRanges:
@@ -163,19 +149,19 @@ def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> 
     """Those of the file, or of a pass over all rows."""
     if source.statistics is not None:
         return source.statistics
-    total = ColumnSums(source.n_features)
+    total = np.zeros((2, source.n_features))
     blocks = row_slices(source.n_rows, TASK_ROWS)
     with borrow_workers(dask, threads) as workers:
         for (_, stop), sums in workers.over(source, _sums_of_block, blocks):
-            total.merge(sums)
+            total += sums
             if on_rows is not None:
                 on_rows(stop)
-    return total.statistics
+    return statistics_of(total, source.n_rows)
 
 
-def _sums_of_block(source: RowSource, block: tuple[int, int]) -> ColumnSums:
-    """Sums of the columns over a range of rows."""
-    sums = ColumnSums(source.n_features)
+def _sums_of_block(source: RowSource, block: tuple[int, int]) -> Float64Array:
+    """Sums of `add_sums` over a range of rows."""
+    sums = np.zeros((2, source.n_features))
     for _, rows in iter_blocks(source, *block):
-        sums.add(rows)
+        add_sums(sums, rows)
     return sums
