@@ -131,4 +131,4 @@ def _parsed(
             yield labels, rows
         if width > model.n_features:
             notes = [f"dropped: {width - model.n_features} features beyond {model.n_features}"]
-    common.print_lines([] if args.quiet else notes)
+    common.say(args, *notes)

@@ -65,8 +65,7 @@ def _on_table(columns: dict[str, dict[str, Any]], label: str | None) -> Iterator
         if chosen:
             cells = io.StringIO()  # with quotes around names that hold a comma
             csv.writer(cells, lineterminator="").writerow(chosen)
-            said = f"--drop leaves out what is empty or of no use: {tables.listed(chosen)}"
-            yield said * (option == "--drop"), option, cells.getvalue()
+            yield "", option, cells.getvalue()
     plain = [columns[name] for name in names if uses[name] in ("", "--one-hot", "--dates")]
     if any(facts.get("missing", 0) for facts in plain):
         yield "", "--impute", "mean"
@@ -92,7 +91,5 @@ def on_labels(n_classes: int, n_missing: int) -> Iterator[Advice]:
     if n_missing:
         way = "training refuses them; --missing-labels drop leaves out their rows"
         yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
-    if n_classes == 1:
-        yield ("all labels that were read are the same: training needs two classes or more",)
     if n_classes > 100:
         yield (f"there are {n_classes} different labels; amounts need --task regression",)

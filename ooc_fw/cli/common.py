@@ -14,12 +14,13 @@ from typing import Any
 
 import h5py
 
+from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
-from ooc_fw.system.errors import InputError, format_label, format_value, printable
+from ooc_fw.system.errors import InputError, format_value, printable
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
@@ -39,6 +40,12 @@ def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:
     """The files of a command that no output may replace."""
     named = [vars(args).get(name) for name in ("data", "model", "labels")]
     return [name for name in (*named, *others) if name is not None]
+
+
+def refuse_given(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Raise InputError for the first of these arguments that was given: it is not the default."""
+    for given in given_arguments(args, [*names]):
+        raise InputError(f"{given} {why}")
 
 
 def refuse(reasons: Mapping[str, bool]) -> None:
@@ -90,8 +97,13 @@ def print_result(
     if args.json:
         print(to_json(result))
     else:
-        print_lines([] if vars(args).get("quiet") else report)
+        say(args, *report)
         print_lines(aligned(result) if lines is None else lines, sys.stdout)
+
+
+def say(args: argparse.Namespace, *lines: object) -> None:
+    """Print lines as `print_lines` does, unless the command is quiet."""
+    print_lines([] if vars(args).get("quiet") else lines)
 
 
 def print_lines(lines: Iterable[object], file: Any = None) -> None:
@@ -132,17 +144,6 @@ def format_gap(gap: float | None) -> str:
     if gap is None:
         return "unknown"
     return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"
-
-
-def gap_lines(classifiers: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Certified gap of each binary classifier."""
-    lines = []
-    for each in classifiers:
-        first = format_label(each["negative"])
-        second = format_label(each["positive"])
-        sides = f"{second} against the rest" if first == "rest" else f"{first} against {second}"
-        lines.append(f"{sides}  {format_gap(each['certified_gap'])}")
-    return lines
 
 
 def span_of(result: Mapping[str, Any]) -> str:

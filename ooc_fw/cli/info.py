@@ -108,11 +108,6 @@ def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) ->
         yield from on_labels(n_classes, n_missing)
     if source.scaling is None:
         yield "", "--scale", "maxabs" if source.sparse else "standard"
-    if not source.shuffled:
-        yield (
-            "the rows may be in any order: training then samples from all over the file, which is "
-            "slower; ooc-fw convert shuffles once (a test file needs no shuffling)",
-        )
 
 
 def _advised(

@@ -41,7 +41,6 @@ def certify(args: argparse.Namespace) -> int:
             {"negative": classifier.negative, "positive": classifier.positive, **fields}
             for classifier, fields in zip(model.classifiers, found.classifiers, strict=True)
         ]
-        lines += common.gap_lines(result["classifiers"])
     result |= {"tol": tol, "reached": found.certified_gap <= tol}
     common.print_result(args, result, lines)
     return DONE if result["reached"] else NO

@@ -32,13 +32,6 @@ class Parser(argparse.ArgumentParser):
         """Print help, or fail as all other output does; argparse ignores that it cannot."""
         print(message, end="", file=file)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse unknown arguments here, where the command is known whose help lists the others."""
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return parsed, unknown
-
 
 def build_parser() -> Parser:
     """Parser of all commands."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.applying import parsed_rows
-from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
@@ -24,7 +23,7 @@ from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import DeferredInterrupt, InputError, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, signal_of
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,8 @@ class Chunks(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     """Train on one pass, save, report; after a signal the model is that of the chunks before."""
     unused = {*COMMANDS["train"].names} - {*_TAKEN.split()}
-    _refuse(args, sorted(unused), "has no part in --stream; leave one of them out")
+    why = "has no part in --stream; leave one of them out"
+    common.refuse_given(args, sorted(unused), why)
     before = None if args.resume is None else _model_before(args)
     if args.C is None:
         args.C = TrainOptions.C if before is None else before.C
@@ -134,25 +134,18 @@ def _learn(
     return model, stream.n_rows - n_before, number
 
 
-def _refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
-    """InputError for the first of these arguments that was given: it is not the default."""
-    for given in given_arguments(args, [*names]):
-        raise InputError(f"{given} {why}")
-
-
 def _model_before(args: argparse.Namespace) -> Model:
     """The model that new rows update."""
     model = load_model(args.resume)
     why = f"is that of {args.resume}, which --resume goes on from; leave it out"
-    _refuse(args, ("C", *option_fields(KernelOptions)), why)
-    what = "" if model.penalties is None else "has weights of rows"
-    what = "has landmarks" if model.kind == "landmarks" else what
-    what = what if model.task == "classification" else f"is for {model.task}"
-    if what:
-        raise InputError(
-            f"{args.resume} {what}, and a stream updates exact models of classes without weights "
-            f"only; train on the old and the new rows together"
-        )
+    common.refuse_given(args, ("C", *option_fields(KernelOptions)), why)
+    faults = {
+        f"is for {model.task}": model.task != "classification",
+        "has landmarks": model.kind == "landmarks",
+        "has weights of rows": model.penalties is not None,
+    }
+    only = ", and a stream updates exact models of classes without weights; train on all rows"
+    common.refuse({f"{args.resume} {fault}{only}": holds for fault, holds in faults.items()})
     return model
 
 
@@ -166,7 +159,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         yield Chunks(rows_like, before.classes, before)
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"
-        _refuse(args, ("label", "labels", "x_name"), why)
+        common.refuse_given(args, ("label", "labels", "x_name"), why)
         yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based, exact=True))
     else:
         with common.open_data(args) as source:

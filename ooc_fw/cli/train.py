@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.cli import common, runs
-from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.offsets import without_offsets
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         rows = some = None  # those that are learned, if they are not all
         if args.ordinary is not None:
             _, is_ordinary, words = ordinary_rows(whole, args.ordinary)
-            common.print_lines([] if args.quiet else [words])
+            common.say(args, words)
             rows = np.flatnonzero(is_ordinary)
             some = (rows, whole.n_rows)
             source = SubsetSource(whole, rows)
@@ -75,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             plan = plan_model(problem, within, session)
         if args.dry_run:
             return _print_plan(args, plan)
-        common.print_lines([] if args.quiet or not plan.kind else [plan.kind])
+        common.say(args, plan.kind)
         facts = {"n_rows": source.n_rows, "n_features": source.n_features, "task": args.task}
         log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with runs.run_progress(args, log) as progress, DeferredInterrupt() as interrupt:
@@ -89,10 +87,8 @@ def run(args: argparse.Namespace) -> int:
                 fitted = fitted.renumbered(rows, whole.n_rows)
             result, number = _save(args, fitted, options, session, place, interrupt)
             progress.end(result)
-    said = [fitted.plan.method] if fitted.landmarks is None else []
-    said += [fitted.plan.kind] * (fitted.plan.landmarks != plan.landmarks)
     runs.warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
-    common.print_result(args, result, [result["model"]], [*said, *runs.summary(result)])
+    common.print_result(args, result, [result["model"]], runs.summary(result))
     return place.status(number)
 
 
@@ -106,15 +102,11 @@ def _options(args: argparse.Namespace) -> TrainOptions:
     fields = {"contamination": "novelty", "ordinary": "novelty", "epsilon": "regression"}
     needs |= {name: f"--task {task}" for name, task in fields.items() if args.task != task}
     for name, other in needs.items():
-        for given in given_arguments(args, [name])[:1]:
-            raise InputError(f"{given} goes with {other} only; add that, or leave it out")
-    useless = []
+        common.refuse_given(args, [name], f"goes with {other} only; add that, or leave it out")
     if args.task != "classification":
         useless = ["class_weight", "probability"]
         useless += ["labels"] * (args.task == "novelty" and args.ordinary is None)
-    for given in given_arguments(args, useless)[:1]:
-        why = "has no classes" if args.task == "regression" else "looks at no labels"
-        raise InputError(f"--task {args.task} {why}; leave out {given}")
+        common.refuse_given(args, useless, f"has no meaning for --task {args.task}; leave it out")
     if args.data == "-":
         raise InputError("text on standard input goes with --stream only; add that, or convert it")
     options = common.record_from(TrainOptions, args)
@@ -156,11 +148,9 @@ def _save(
     model = fitted.model
     number = fitted.signal
     complete = model.status != Status.INTERRUPTED
-    if not complete and number is None:
-        number = signal.SIGINT
     missing = "" if number is None else "interrupted"
     if args.probability and not missing:
-        common.print_lines([] if args.quiet else ["calibrating on held-out rows"])
+        common.say(args, "calibrating on held-out rows")
         try:
             # The log describes the training run only.
             with interrupt.raising(), runs.run_progress(args) as progress:

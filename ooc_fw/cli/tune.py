@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,14 @@ def run(args: argparse.Namespace) -> int:
         result = tune(
             source,
             callbacks=progress.callbacks,
-            say=(lambda sentence: None) if args.quiet else _say,
+            say=partial(common.say, args),
             Cs=args.C,
             gammas=args.gamma,
             **wanted,
             **options,
         )
         interrupt.defer()  # the model is not lost any more
-        status = Status(result.model.status)
-        path = place.save(result.model, complete=status != Status.INTERRUPTED)
+        path = place.save(result.model, complete=result.model.status != Status.INTERRUPTED)
     described = describe(result.fitted)
     facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
     values = {
@@ -57,11 +56,8 @@ def run(args: argparse.Namespace) -> int:
         "model": str(path),
     }
     common.print_result(args, values, _lines(result, values))
-    if not status.reached:
-        why = f"the last training: {status.explain('relative', args.tol)}"
-        runs.warn_inexact(why, values["refit"], place.note(path))
-    stopped = signal.SIGINT if status == Status.INTERRUPTED else None
-    return place.status(result.signal or stopped)
+    runs.warn_inexact(result.fitted.why_inexact(), values["refit"], place.note(path))
+    return place.status(result.signal)
 
 
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
@@ -100,7 +96,3 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     ]
     lines = common.table(rows, 2) + common.wrapped(lines, 4)
     return [*lines, *common.next_lines(values["next"]), values["model"]]
-
-
-def _say(sentence: str) -> None:
-    common.print_lines(common.wrapped([sentence], 2))

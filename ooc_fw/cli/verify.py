@@ -23,8 +23,6 @@ def run(args: argparse.Namespace) -> int:
         damage = [str(error)]
     result = {"file": args.data, "intact": not damage, "damage": damage}
     common.print_result(args, result, [f"{args.data}{' is damaged' if damage else ': intact'}"])
-    for sentence in damage[:20]:
+    for sentence in damage:
         logger.error("%s", sentence)
-    if len(damage) > 20:
-        logger.error("%d more damaged places", len(damage) - 20)
     return NO if damage else DONE

@@ -12,6 +12,7 @@ final ones are trained on all others, and sigmoids fitted to their values for th
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,6 @@ from ooc_fw.data.views import draw_parts
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.machines import (
     REST,
-    Classifier,
     PairSolution,
     fit_sigmoid,
     union_of_rows,
@@ -83,8 +83,9 @@ class Fit:
 
     @property
     def signal(self) -> int | None:
-        """Number of the signal that ended training, if one did."""
-        return next((each.signal for each in self.solutions if each.signal is not None), None)
+        """Number of the signal that ended training, if one did; a callback counts as Ctrl-C."""
+        interrupted = signal.SIGINT if self.model.status == Status.INTERRUPTED else None
+        return next((each.signal for each in self.solutions if each.signal), interrupted)
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None if it is not."""
@@ -213,7 +214,11 @@ def describe(fit: Fit) -> dict[str, Any]:
     first = fit.solutions[0]
     exact = fit.landmarks is None
     alone = len(fit.solutions) == 1
-    classifiers = [_describe_classifier(each, exact) for each in model.classifiers]
+    known = "negative", "positive", "certified_gap", "sampled_gap", "objective", "primal", "dual"
+    classifiers = [
+        {name: getattr(each, name) for name in known} | {"n_support": len(each.sv)}
+        for each in model.classifiers
+    ]
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)
@@ -248,24 +253,6 @@ def describe(fit: Fit) -> dict[str, Any]:
     if len(classifiers) > 1:
         result["classifiers"] = classifiers
     return result
-
-
-def _describe_classifier(classifier: Classifier, exact: bool) -> dict[str, Any]:
-    """Classes, size, objectives and gaps of a binary classifier.
-
-    Of an exact one with gap d, the weights divided by rho (1 - d) have margin 1 and a primal
-    objective of at most 1 / (2 rho (1 - d)^2). From d = 1 on rounding may hide rho and the dual.
-    """
-    primal = classifier.primal
-    dual = classifier.dual
-    if exact:
-        gap = classifier.certified_gap
-        least = 0.5 / classifier.rho
-        primal = None if gap is None or gap >= 1 else least / (1 - gap) ** 2
-        dual = least if gap is None or gap < 1 else None
-    names = "negative", "positive", "certified_gap", "sampled_gap", "objective"
-    known = {name: getattr(classifier, name) for name in names}
-    return known | {"n_support": len(classifier.sv), "primal": primal, "dual": dual}
 
 
 # -- probabilities -------------------------------------------------------------------------------

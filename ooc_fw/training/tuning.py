@@ -146,7 +146,6 @@ class TuneResult:
     ordinary: str | None  # label of ordinary rows, of novelty
     n_rows: int  # that may be trained on: all, or those that are ordinary
     signal: int | None  # number of the signal that stopped the search or the refit, if one did
-    seconds: float
 
     @property
     def model(self) -> Model:
@@ -275,8 +274,7 @@ class _Search:
         if len(rows) < self.source.n_rows:
             fitted = fitted.renumbered(rows, self.source.n_rows)
         about = self.metric, self.ordinary, len(self.learned), signal or fitted.signal
-        seconds = self.deadline.max_time - self.deadline.left()
-        return TuneResult(self.points, self.best[0], fitted, *about, seconds)
+        return TuneResult(self.points, self.best[0], fitted, *about)
 
     # -- candidates ------------------------------------------------------------------------------
 

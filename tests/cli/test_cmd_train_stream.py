@@ -294,10 +294,10 @@ def test_updates_that_are_refused(ooc_fw, old_and_new, tmp_path, change, options
 def test_models_that_no_stream_updates(ooc_fw, landmark_model, noisy, tmp_path):
     data, landmarks = landmark_model
     arguments = "train", data, "--stream", "-o", tmp_path / "u.h5", "--resume"
-    ooc_fw(*arguments, landmarks).assert_refused("has landmarks", "old and the new rows")
+    ooc_fw(*arguments, landmarks).assert_refused("has landmarks", "train on all rows")
     for task in ("novelty", "regression"):
         ooc_fw("train", noisy, "--task", task, "-o", tmp_path / "t.h5", "--exact").done()
-        ooc_fw(*arguments, tmp_path / "t.h5").assert_refused(task, "old and the new rows")
+        ooc_fw(*arguments, tmp_path / "t.h5").assert_refused(task, "train on all rows")
     ooc_fw(*arguments, data).assert_refused("holds data")
     weighted = tmp_path / "w.h5"
     ooc_fw("train", data, "-o", weighted, "--exact", "--class-weight", "balanced").done()
