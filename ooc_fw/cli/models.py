@@ -38,8 +38,7 @@ def certify(args: argparse.Namespace) -> int:
     lines = common.aligned(common.with_scope(result))
     if len(found.classifiers) > 1:
         result["classifiers"] = [
-            {"negative": classifier.negative, "positive": classifier.positive, **fields}
-            for classifier, fields in zip(model.classifiers, found.classifiers, strict=True)
+            sides | known for sides, known in zip(model.named_sides, found.classifiers, strict=True)
         ]
     result |= {"tol": tol, "reached": found.certified_gap <= tol}
     common.print_result(args, result, lines)

@@ -131,10 +131,9 @@ def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> 
         here, there = (each.toarray() if isinstance(each, CSRRows) else each for each in rows)
         differs[part] = (here != there).any(axis=1)
     if model.kind == "exact" and model.task == "classification":
-        machines = model.machines
-        sides = np.repeat(model.sides, np.diff(machines.indptr), axis=0)
-        expected = np.where(np.signbit(machines.beta), sides[:, 0], sides[:, 1])
-        differs[machines.sv[codes[numbers[machines.sv]] != expected]] = True
+        classifier, sv, beta = model.entries()
+        expected = model.sides[classifier, np.where(np.signbit(beta), 0, 1)]
+        differs[sv[codes[numbers[sv]] != expected]] = True
     words = f"of {source.name} is not the model's support vector of that row; {_ADVICE}"
     demand(not differs.any(), f"row {numbers[differs].min(initial=source.n_rows)} {words}")
 
@@ -146,24 +145,25 @@ def _certify_exact(
     search = Search(TrainOptions.tol)
     names = "certified_gap", "pair_gap", "objective", "rho"
     certificates = []
-    several = len(model.machines) > 1
+    several = len(model.classifiers) > 1
     with ExitStack() as stack:
         if several:
             partition = stack.enter_context(partition_classes(problem))
             dask = None  # other processes cannot read the rows of a partition
         for k, one in enumerate(model.classifiers):
-            rows = one.rows
+            rows = model.rows[one.sv]
             if several:
                 pair, among = partition.pair(*model.sides[k].tolist())
                 rows = places_among(among, rows)
             else:
                 pair = problem.binary()
             vectors = take_rows(model.support_vectors, one.sv)
-            own = SupportWeights(vectors, rows, one.alpha, model.C if one.C is None else one.C)
+            C = model.C if model.penalties is None else model.penalties[one.sv]
+            own = SupportWeights(vectors, rows, one.alpha, C)
             found = certify(pair, engine, own, search, None if several else tell, dask)
             found = found.without_bias() if pair.one_class else found
             certificates.append({name: getattr(found, name) for name in names})
-            tell(problem.source.n_rows * (k + 1) // len(model.machines))
+            tell(problem.source.n_rows * (k + 1) // len(model.classifiers))
     return ModelCertificate("all", certificates)
 
 
@@ -179,20 +179,20 @@ def _certify_span(
     source = problem.source
     jitter = model.jitter or 0.0
     demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
-    machines = model.machines
-    vectors = take_rows(model.support_vectors, machines.sv[machines.part(0)])
+    betas = np.array([one.beta for one in model.classifiers])
+    vectors = take_rows(model.support_vectors, model.classifiers[0].sv)
     landmarks = Landmarks(engine, vectors, of_span.bias)
     span = Span(landmarks, jitter)
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
         passes = Passes(of_span, landmarks, workers, lambda x: tell(round(x * source.n_rows)))
-        point = evaluate(span, passes, machines.beta.reshape(len(machines), -1), exact=True)
+        point = evaluate(span, passes, betas, exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
     # Training certified the primal from float64 kernel values, or knows it from float32 ones only.
     accuracy = 1e-4 if model.certified_gap is None else 1e-6
     rounding = accuracy * primal + 2 * (primal - point.primal)
-    if (np.abs(machines.primal - primal) > rounding).any():
+    if (np.abs(model.numbers("primal") - primal) > rounding).any():
         demand(derived is None, _WEIGHTS_OF_ROWS)
         demand(
             (model.rows >= 0).any(),  # or no landmark tells which rows these are
@@ -204,7 +204,7 @@ def _certify_span(
     scope = "span"
     if model.task == "regression" and source.n_rows <= EXACT_ROWS:
         of_all = exact_dual(of_span, point.gradient.decisions, engine)
-        if machines.dual[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
+        if model.numbers("dual")[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
             dual = of_all
             scope = "all"
     found = {"certified_gap": relative_gap(primal, dual), "primal": primal, "dual": dual}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from io import BytesIO
+from itertools import pairwise
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from ooc_fw.data.containers import open_file, open_rows
 from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, as_bytes, as_text, get_texts
-from ooc_fw.data.rows import CSRRows, check_pointers
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.model.machines import NUMBERS, Machines
+from ooc_fw.model.machines import NUMBERS, Classifier
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
@@ -37,7 +38,7 @@ FORMAT = 5  # of the files that are written; those of older ones are read, too
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon")
 _TEXTS = ("table", "run")
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
-_ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # of `Machines`
+_ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # of classifiers
 
 
 def content_of(model: Model) -> bytes:
@@ -75,8 +76,10 @@ def content_of(model: Model) -> bytes:
         else:
             file["classes"] = as_bytes(model.classes.tolist())
         group = file.create_group("machines")
-        for name in (*_ENTRIES, *NUMBERS):
-            group[name] = getattr(model.machines, name)
+        classifier, group["sv"], group["beta"] = model.entries()
+        group["indptr"] = np.searchsorted(classifier, np.arange(len(model.classifiers) + 1))
+        for name in NUMBERS:
+            group[name] = model.numbers(name)
         group["negative"], group["positive"] = model.sides.T
         file.attrs[CONTENT] = np.uint32(content_crc32(file))
     return content.getvalue()
@@ -150,7 +153,22 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
         fields["classes"] = _vector_of(file["classes"], np.float64)
     kinds = _ENTRIES | dict.fromkeys(NUMBERS, np.float64)
     arrays = {name: _vector_of(file["machines"][name], kind) for name, kind in kinds.items()}
-    return fields | {"machines": Machines(**arrays)}
+    return fields | {"classifiers": _classifiers_of(**arrays)}
+
+
+def _classifiers_of(
+    indptr: Int64Array, sv: Int64Array, beta: Float64Array, **numbers: Float64Array
+) -> list[Classifier]:
+    """Classifiers whose entries are ``indptr[k]:indptr[k + 1]``, and whose numbers may be NaN."""
+    check_pointers(indptr, len(sv), "indptr of the classifiers")
+    fits = len(beta) == len(sv) and {len(indptr) - 1} == {len(own) for own in numbers.values()}
+    demand(fits, "the arrays of classifiers must be of one length")
+    own: Any = np.column_stack([numbers[name] for name in NUMBERS])
+    own = np.where(np.isnan(own), None, own)
+    return [
+        Classifier(sv[start:stop], beta[start:stop], *own[k])
+        for k, (start, stop) in enumerate(pairwise(indptr.tolist()))
+    ]
 
 
 def _number_of(attributes: Any, name: str) -> float:
@@ -204,7 +222,7 @@ def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
     names = np.asarray(file.attrs["class_names"])
     return {
         "classes": np.char.decode(names) if names.dtype.kind == "S" else names.astype(np.float64),
-        "machines": Machines(flat["indptr"], sv, beta, **numbers),
+        "classifiers": _classifiers_of(flat["indptr"], sv, beta, **numbers),
         "rows": rows,
         "penalties": penalties,
         "jitter": jitter,
@@ -222,8 +240,8 @@ def check_model(model: Model) -> None:
     classes = model.classes.tolist()
     n = len(classes)
     expected = n if model.decision == "ovr" else n * (n - 1) // 2
-    fits: Any = n > 1 and len(model.machines) == expected
-    demand(fits, f"no model has {n} classes and {len(model.machines)} classifiers")
+    fits: Any = n > 1 and len(model.classifiers) == expected
+    demand(fits, f"no model has {n} classes and {len(model.classifiers)} classifiers")
     finite = model.classes.dtype.kind != "f" or np.isfinite(model.classes).all()
     fits = finite and len(set(classes)) == n
     demand(fits, "classes must be words or finite numbers, all different")
@@ -248,42 +266,37 @@ def check_model(model: Model) -> None:
     if model.scaling is not None and model.scaling.n_features is not None:
         widths.add(model.scaling.n_features)
     demand(len(widths) == 1, f"it describes {widths} columns")
-    _check_machines(model)
+    _check_classifiers(model)
 
 
-def _check_machines(model: Model) -> None:
+def _check_classifiers(model: Model) -> None:
     """Raise InputError for arrays and numbers of classifiers that no training gives."""
-    machines = model.machines
     n_vectors = len(model.support_vectors)
-    sv = machines.sv
-    beta = machines.beta
-    check_pointers(machines.indptr, len(sv), "indptr of the classifiers")
-    n = len(machines)
-    lengths = np.diff(machines.indptr)
-    numbers = np.array([getattr(machines, name) for name in NUMBERS])
-    fits = len(beta) == len(sv) and numbers.shape[1:] == (n,) and lengths.all()
-    demand(fits, "the arrays of classifiers must be of one length above 0")
+    fits = all(len(one.beta) == len(one.sv) > 0 for one in model.classifiers)
+    demand(fits, "vectors and weights of a classifier must be of one length above 0")
+    classifier, sv, beta = model.entries()
     fits = 0 <= sv.min() <= sv.max() < n_vectors
     demand(fits, f"a classifier points outside the {n_vectors} vectors")
-    places = np.repeat(np.arange(n), lengths) * n_vectors + sv
+    places = classifier * n_vectors + sv
     demand(len(np.unique(places)) == len(sv), "a classifier has a support vector twice")
     demand(np.isfinite(beta).all(), "weights must be finite numbers")
-    positive = (machines.rho >= np.finfo(np.float64).tiny) & (machines.rho < np.inf)
+    rho = model.numbers("rho")
+    positive = (rho >= np.finfo(np.float64).tiny) & (rho < np.inf)
     demand(positive.all(), "rho must be a positive number")
     if model.kind == "exact":
-        sums = np.add.reduceat(np.abs(beta), machines.indptr[:-1])
+        sums = np.bincount(classifier, np.abs(beta))
         near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
         demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
         one_sided = model.task != "novelty" or (beta >= 0).all()
         demand(one_sided, "weights of novelty must not be negative")
     else:
-        same = np.array_equal(sv, np.tile(sv[: lengths[0]], n))
+        same = np.array_equal(sv, np.tile(model.classifiers[0].sv, len(rho)))
         demand(same, "all classifiers of a landmark model must have the same landmarks")
-        demand((machines.rho == 1).all(), "rho of landmarks must be 1")
+        demand((rho == 1).all(), "rho of landmarks must be 1")
     for name in ("certified_gap", "primal", "dual"):
-        values = getattr(machines, name)
+        values = model.numbers(name)
         possible = (values >= 0) & (np.isfinite(values) | (name == "certified_gap"))
         demand((possible | np.isnan(values)).all(), f"{name} must not be {values}")
-    sigmoids = np.array([machines.sigmoid_a, machines.sigmoid_b])
+    sigmoids = np.array([model.numbers("sigmoid_a"), model.numbers("sigmoid_b")])
     possible = np.isfinite(sigmoids).all(axis=0) | np.isnan(sigmoids).all(axis=0)
     demand(possible.all(), f"sigmoids cannot have the numbers {sigmoids}")

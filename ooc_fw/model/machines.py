@@ -78,70 +78,22 @@ def worst_gap(gaps: Iterable[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Machines:
-    """Weights and numbers of n binary classifiers on the support vectors of a model.
+class Classifier:
+    """One binary classifier of a model; numbers that are None are unknown.
 
-    Classifier k has the entries ``indptr[k]:indptr[k + 1]`` of `sv` and `beta`, and the decision
-    function h(x) = sum_j beta_j (k(z_j, x) + 1) / rho, whose margin is 1; of one class without the
-    1. P(positive | h) is 1 / (1 + exp(sigmoid_a h + sigmoid_b)). Unknown numbers are NaN.
+    The decision function is h(x) = sum_j beta_j (k(z_j, x) + 1) / rho, whose margin is 1; of one
+    class without the 1. P(positive | h) is 1 / (1 + exp(sigmoid_a h + sigmoid_b)).
     """
 
-    indptr: Int64Array  # (n + 1,)
-    sv: Int64Array  # places in `Model.support_vectors`
-    beta: Float64Array  # exact: weight times label, absolute sum 1; landmarks: of either sign
-    rho: Float64Array  # (n,): 1 for landmarks
-    certified_gap: Float64Array  # (n,): relative, over all rows or within the span of the landmarks
-    sampled_gap: Float64Array  # (n,): over the rows that training drew, no certificate
-    primal: Float64Array  # (n,): objective of landmarks over all rows, see `ooc_fw.landmarks.span`
-    dual: Float64Array  # (n,): lower bound on the least primal, from a certificate
-    sigmoid_a: Float64Array  # (n,)
-    sigmoid_b: Float64Array  # (n,)
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    @classmethod
-    def of(
-        cls, places: Sequence[Int64Array], betas: Iterable[Float64Array], **numbers: Any
-    ) -> Machines:
-        """From the arrays of each classifier; numbers that are None or left out are unknown."""
-        n = len(places)
-        arrays = {name: np.full(n, np.nan) for name in NUMBERS}
-        for name, values in numbers.items():
-            if values is not None:
-                arrays[name] = np.array(values, dtype=np.float64)
-        indptr = np.concatenate([[0], np.cumsum([len(part) for part in places])])
-        return cls(indptr, np.concatenate(places), np.concatenate([*betas]), **arrays)
-
-    def part(self, k: int) -> slice:
-        """Entries of classifier `k`."""
-        return slice(self.indptr[k], self.indptr[k + 1])
-
-    def known(self, name: str) -> list[float | None]:
-        """A number of each classifier, None if it is unknown."""
-        return [None if value != value else value for value in getattr(self, name).tolist()]
-
-
-NUMBERS = tuple(field.name for field in fields(Machines)[3:])
-"""Fields of `Machines` that have a number for each classifier."""
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """One binary classifier of a model; numbers that are None are unknown."""
-
-    positive: float | str  # class value of +1
-    negative: float | str  # and of -1; "rest" stands for all other classes
     sv: Int64Array  # places in `Model.support_vectors`, shape (n_support,)
-    rows: Int64Array  # numbers of the training rows, -1 for landmarks that are no rows
-    beta: Float64Array  # weight times label, or the weights of landmarks
-    C: Float64Array | None  # penalty of each row; None if all have that of the model
-    rho: float
-    certified_gap: float | None
-    sampled_gap: float | None
-    primal: float | None
-    dual: float | None
-    objective: float | None  # of the dual: rho / 2 of exact classifiers
+    beta: Float64Array  # exact: weight times label, absolute sum 1; landmarks: of either sign
+    rho: float  # 1 for landmarks
+    certified_gap: float | None = None  # relative, over all rows or within the span of landmarks
+    sampled_gap: float | None = None  # over the rows that training drew, no certificate
+    primal: float | None = None  # objective of landmarks over all rows: `ooc_fw.landmarks.span`
+    dual: float | None = None  # lower bound on the least primal, from a certificate
+    sigmoid_a: float | None = None
+    sigmoid_b: float | None = None
 
     @property
     def alpha(self) -> Float64Array:
@@ -152,6 +104,10 @@ class Classifier:
     def labels(self) -> Int8Array:
         """-1 or +1 for each support vector."""
         return np.where(np.signbit(self.beta), np.int8(-1), np.int8(1))
+
+
+NUMBERS = tuple(field.name for field in fields(Classifier)[2:])
+"""Fields of a `Classifier` that are numbers."""
 
 
 def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -242,13 +198,9 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
         # The loss of a row is log(1 + exp(z)) - (1 - t) z, which does not overflow.
         return (np.logaddexp(0, z) - (1 - targets) * z).mean(), slopes @ design / len(z)
 
-    def curvature(parameters: Float64Array) -> Float64Array:
-        p = sigmoid(design @ parameters, 1.0, 0.0)
-        return np.asarray(design.T @ (design * (p * (1 - p))[:, None]) / len(p))
-
     start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
     options = {"gtol": 1e-10}  # of the mean loss, which is of the order of 1
-    found = minimize(loss, start, jac=True, hess=curvature, method="trust-ncg", options=options)
+    found = minimize(loss, start, jac=True, method="BFGS", options=options)
     return float(found.x[0] / scale), float(found.x[1])
 
 

@@ -34,7 +34,7 @@ def to_onnx(model: Model) -> bytes:
     """
     graph = _Graph()
     # The vectors with their weights, the scaling and the centre; there are no external data.
-    numbers = (len(model.support_vectors) + 4) * (model.n_features + len(model.machines) + 1)
+    numbers = (len(model.support_vectors) + 4) * (model.n_features + len(model.classifiers) + 1)
     if 8 * numbers >= 2**31 - 2**20:
         raise InputError(
             "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
@@ -46,7 +46,7 @@ def to_onnx(model: Model) -> bytes:
         prediction = decision * model.spread + float(model.offset or 0.0)
         graph.output("prediction", prediction.apply("Squeeze", np.array([1])), n_axes=1)
         return graph.serialise(model.n_features)
-    if len(model.machines) > 1:
+    if len(model.classifiers) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
         place = scores.apply("ArgMax", axis=1, keepdims=0)
         shown = decision
@@ -63,7 +63,7 @@ def to_onnx(model: Model) -> bytes:
         classes = classes.astype(np.int64)
         kind = _INT64
     graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
-    graph.output("decision", shown, n_axes=min(2, len(model.machines)))
+    graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))
     if model.calibrated:
         graph.output("probabilities", _probabilities(model, decision), n_axes=2)
     return graph.serialise(model.n_features)
@@ -235,7 +235,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
     """Probabilities of the classes, as `ooc_fw.model.machines.class_probabilities`."""
-    exponent = decision * model.machines.sigmoid_a + model.machines.sigmoid_b
+    exponent = decision * model.numbers("sigmoid_a") + model.numbers("sigmoid_b")
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow
         small = (-exponent.apply("Abs")).apply("Exp")

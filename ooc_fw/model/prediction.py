@@ -102,13 +102,6 @@ class Wanted(NamedTuple):
     threshold: float = 0.0  # of the decision values of one classifier, where the label changes
 
 
-class Decided(NamedTuple):
-    """Decision values of some rows."""
-
-    values: Float64Array  # (n_rows,) or (n_rows, n_classifiers); NaN for rows that are too large
-    n_open: int  # rows whose value or label float64 does not settle
-
-
 class Predictor:
     """Computes decision values of a model in stages, each for rows that the one before leaves open.
 
@@ -117,19 +110,18 @@ class Predictor:
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
-        machines = model.machines
         vectors = model.support_vectors
         self.engine = engine
-        sizes = np.add.reduceat(np.abs(machines.beta), machines.indptr[:-1])
-        sizes[(sizes == 0) | (model.kind == "exact")] = 1.0
+        rho = model.numbers("rho")
+        sizes = np.ones(len(rho))
         weights = []
-        for k, size in enumerate(sizes):
-            beta = machines.beta[machines.part(k)] / size
-            labels = np.where(np.signbit(beta), np.int8(-1), np.int8(1))
-            weights.append(Weights(machines.sv[machines.part(k)], np.abs(beta), labels))
+        for k, one in enumerate(model.classifiers):
+            if model.kind == "landmarks":
+                sizes[k] = one.alpha.sum() or 1.0
+            weights.append(Weights(one.sv, one.alpha / sizes[k], one.labels))
         self.function = DecisionFunctions(engine, vectors, weights)
         # Decision values are those of the function divided by `_scale`, less `_shift`.
-        self._scale = machines.rho / sizes if len(sizes) > 1 else machines.rho[0] / sizes[0]
+        self._scale = rho / sizes if len(sizes) > 1 else rho[0] / sizes[0]
         self._shift = 0.0
         self._accuracy = DECISION_ACCURACY
         if model.spread is not None:
@@ -138,8 +130,8 @@ class Predictor:
             self._shift = -(model.offset or 0.0)
         elif model.offset is not None:  # scores of novelty have no bias and no scale
             self._scale = 1 / sizes[0]
-            self._accuracy *= machines.rho[0]
-            self._shift = model.offset + math.fsum(machines.beta)
+            self._accuracy *= rho[0]
+            self._shift = model.offset + math.fsum(model.classifiers[0].beta)
         self._has_labels = model.task != "regression"
         self._labels_only = wanted.labels_only and self._has_labels
         self._threshold = wanted.threshold
@@ -161,8 +153,8 @@ class Predictor:
         if self._labels_only and self._begins_in_float32:
             self.function.compress(sample, source.n_rows)
 
-    def __call__(self, block: Rows) -> Decided:
-        """Decision values of some rows."""
+    def __call__(self, block: Rows) -> tuple[Float64Array, int]:
+        """Decision values, NaN for rows that are too large; of how many float64 is not sure."""
         values = np.full((len(block), *np.shape(self._scale)), np.nan)
         n_open = 0
         stages = [self._in_float32] if self._begins_in_float32 else []
@@ -182,7 +174,7 @@ class Predictor:
                 values[start + places] = self._scaled(found)
                 places = places[self._is_open(found, bound)]
             n_open += len(places)
-        return Decided(values, n_open)
+        return values, n_open
 
     def _stored(self, rows: Rows) -> Rows:
         """Rows that the engine takes: dense ones, unless it takes sparse ones."""
@@ -234,7 +226,7 @@ def decide(
         engine = opened.enter_context(model.engine(threads))
         predictor = Predictor(model, wanted, engine)
         if source is None:
-            parts: Iterable[Decided] = map(predictor, rows)  # type: ignore[arg-type]
+            parts: Iterable[tuple[Float64Array, int]] = map(predictor, rows)  # type: ignore[arg-type]
         else:
             name = source.name
             predictor.prepare_for(source)
@@ -242,14 +234,14 @@ def decide(
             workers = opened.enter_context(borrow_workers(dask, threads, here=1))
             slices = block_slices(source, 0, source.n_rows)
             parts = (found for _, found in workers.over(source, _decide_rows, slices, predictor))
-        for part in parts:
-            unknown = without_value(part.values)
+        for values, n_open_here in parts:
+            unknown = without_value(values)
             if unknown.any() and n_too_large == 0:
                 first = n_rows + int(unknown.argmax())
             n_too_large += int(np.count_nonzero(unknown))
-            n_open += part.n_open
-            n_rows += len(part.values)
-            yield part.values
+            n_open += n_open_here
+            n_rows += len(values)
+            yield values
     if source is not None:
         source.check_unchanged()
     if n_too_large > 0:
@@ -263,7 +255,9 @@ def decide(
         logger.warning(words, n_open, n_rows, name)
 
 
-def _decide_rows(source: RowSource, block: tuple[int, int], predictor: Predictor) -> Decided:
+def _decide_rows(
+    source: RowSource, block: tuple[int, int], predictor: Predictor
+) -> tuple[Float64Array, int]:
     return predictor(source.read(*block))
 
 

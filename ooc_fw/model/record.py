@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +25,6 @@ from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
     Classifier,
     Decision,
-    Machines,
     PairSolution,
     as_class_values,
     class_probabilities,
@@ -63,7 +61,7 @@ class Model:
     status: str  # how training ended, by `ooc_fw.model.machines.worst_status` of all classifiers
     support_vectors: Rows  # scaled as in training; all classifiers share them
     rows: Int64Array  # (n_support,): their numbers in the training data; -1 for what is no row
-    machines: Machines  # weights of the classifiers, in the order of `class_sides`
+    classifiers: list[Classifier]  # in the order of `class_sides`
     penalties: Float64Array | None = None  # (n_support,): of each of these rows; None if all have C
     jitter: float | None = None  # of landmark models: added to the diagonal of the kernel matrix
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
@@ -111,38 +109,26 @@ class Model:
         """Places of the negative and positive class of each classifier, (n_classifiers, 2)."""
         return class_sides(len(self.classes), self.decision)
 
-    @cached_property
-    def classifiers(self) -> list[Classifier]:
-        """The binary classifiers one by one."""
-        machines = self.machines
+    @property
+    def named_sides(self) -> list[dict[str, Any]]:
+        """Classes of each classifier, for people; "rest" stands for all other classes."""
         values = [*self.classes.tolist(), "rest"]  # which is at the place `REST`
-        names = "rho", "certified_gap", "sampled_gap", "primal", "dual"
-        numbers = list(zip(*map(machines.known, names), strict=True))
-        found = []
-        for k, (negative, positive) in enumerate(self.sides.tolist()):
-            part = machines.part(k)
-            places = machines.sv[part]
-            C = None if self.penalties is None else self.penalties[places]
-            arrays = (places, self.rows[places], machines.beta[part], C)
-            own: Any = dict(zip(names, numbers[k], strict=True))
-            own["objective"] = own["rho"] / 2 if self.kind == "exact" else own["dual"]
-            found.append(Classifier(values[positive], values[negative], *arrays, **own))
-        return found
+        return [{"negative": values[k], "positive": values[j]} for k, j in self.sides.tolist()]
 
     @property
     def certified_gap(self) -> float | None:
         """Certified relative gap of the worst classifier; None when one was not certified."""
-        return worst_gap(self.machines.known("certified_gap"))
+        return worst_gap(one.certified_gap for one in self.classifiers)
 
     @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
-        return worst_gap(self.machines.known("sampled_gap"))
+        return worst_gap(one.sampled_gap for one in self.classifiers)
 
     @property
     def calibrated(self) -> bool:
         """Whether the model can give probabilities."""
-        return not np.isnan(self.machines.sigmoid_a).any()
+        return None not in [one.sigmoid_a for one in self.classifiers]
 
     @classmethod
     def of(
@@ -161,26 +147,27 @@ class Model:
         the rows `ooc_fw.model.machines.union_of_rows`; of landmarks, `penalties` are those of all
         training rows. `given` has other fields: kernel, C, and what belongs to the task.
         """
-        places: list[Int64Array]
         if isinstance(solution, LandmarkSolution):
-            names = ["certified_gap", "sampled_gap", "primal", "dual"]
-            numbers = {name: getattr(solution, name) for name in names}
-            k, n = solution.beta.shape
-            numbers["rho"] = np.ones(k)
-            places = [np.arange(n)] * k
-            betas = [*solution.beta]
             rows = solution.rows
+            found = (solution.certified_gap, solution.sampled_gap, solution.primal, solution.dual)
+            unknown = [None] * len(solution.beta)
+            numbers = zip(*(unknown if own is None else own.tolist() for own in found), strict=True)
+            classifiers = [
+                Classifier(np.arange(len(rows)), beta, 1.0, *own)
+                for beta, own in zip(solution.beta, numbers, strict=True)
+            ]
             penalties = None if penalties is None else penalties[rows]
             vectors = solution.landmarks
             status = solution.status
             given["jitter"] = solution.jitter
         else:
             own = [pair.solution for pair in solution]
-            names = ["rho", "certified_gap", "sampled_gap"]
-            numbers = {name: [getattr(one, name) for one in own] for name in names}
             rows = union_of_rows(solution)
             places = [places_among(rows, one.rows) for one in own]
-            betas = [one.alpha * one.labels for one in own]
+            classifiers = [
+                Classifier(sv, one.alpha * one.labels, one.rho, one.certified_gap, one.sampled_gap)
+                for sv, one in zip(places, own, strict=True)
+            ]
             vectors = own[0].support_vectors if vectors is None else vectors
             if own[0].penalties is not None:  # then all have them
                 penalties = np.empty(len(rows))
@@ -194,7 +181,7 @@ class Model:
             status=str(status),
             support_vectors=vectors,
             rows=rows,
-            machines=Machines.of(places, betas, **numbers),
+            classifiers=classifiers,
             penalties=penalties,
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
@@ -212,8 +199,11 @@ class Model:
 
     def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
         """Same model, with a and b of the sigmoid of each classifier."""
-        a, b = np.array(sigmoids).T
-        return replace(self, machines=replace(self.machines, sigmoid_a=a, sigmoid_b=b))
+        classifiers = [
+            replace(one, sigmoid_a=a, sigmoid_b=b)
+            for one, (a, b) in zip(self.classifiers, sigmoids, strict=True)
+        ]
+        return replace(self, classifiers=classifiers)
 
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
@@ -242,7 +232,7 @@ class Model:
             of an open source as its `labels` do.
         """
         wanted = Wanted(labels_only)
-        n = len(self.machines)
+        n = len(self.classifiers)
         none = np.empty((0, n) if n > 1 else 0)
         with table_in(self, X) as table:
             if table is not None:
@@ -280,7 +270,7 @@ class Model:
                 f"in float32 and have no label, first the one at place {unknown.argmax()}; scale "
                 f"the columns as for training, or leave them out"
             )
-        if len(self.machines) > 1:
+        if len(self.classifiers) > 1:
             return np.asarray(self.class_scores(decision_values).argmax(axis=1))
         is_above = np.greater_equal if self.task == "novelty" else np.greater
         return np.asarray(is_above(decision_values, threshold), dtype=np.int64)
@@ -301,7 +291,7 @@ class Model:
                 "the model gives no probabilities; train it with --probability (in Python "
                 "probability=True)"
             )
-        sigmoids = self.machines.sigmoid_a, self.machines.sigmoid_b
+        sigmoids = self.numbers("sigmoid_a"), self.numbers("sigmoid_b")
         return class_probabilities(decision_values, *sigmoids, len(self.classes), self.decision)
 
     def importance(
@@ -350,11 +340,21 @@ class Model:
 
         Those of regression are for targets that are divided by `spread`.
         """
-        machines = self.machines
-        weights = np.zeros((len(self.support_vectors), len(machines)))
-        columns = np.repeat(np.arange(len(machines)), np.diff(machines.indptr))
-        weights[machines.sv, columns] = machines.beta
-        return weights if self.task == "novelty" else weights / machines.rho
+        weights = np.zeros((len(self.support_vectors), len(self.classifiers)))
+        columns, sv, beta = self.entries()
+        weights[sv, columns] = beta
+        return weights if self.task == "novelty" else weights / self.numbers("rho")
+
+    def entries(self) -> tuple[Int64Array, Int64Array, Float64Array]:
+        """Classifier, place of the vector and `beta` of each weight, one classifier by another."""
+        lengths = [len(one.sv) for one in self.classifiers]
+        sv = np.concatenate([one.sv for one in self.classifiers])
+        beta = np.concatenate([one.beta for one in self.classifiers])
+        return np.repeat(np.arange(len(lengths)), lengths), sv, beta
+
+    def numbers(self, name: str) -> Float64Array:
+        """A number of each classifier, NaN if it is unknown."""
+        return np.array([getattr(one, name) for one in self.classifiers], dtype=np.float64)
 
     def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
         """Open an engine that suits the support vectors, or takes them as `sparse`, too."""

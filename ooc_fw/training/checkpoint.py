@@ -133,12 +133,13 @@ class Resumed:
                 )
         draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
         first = self.model.classifiers[0]
+        rows = self._places(self.model.rows[first.sv])
         if self.model.kind == "landmarks":
             beta = np.array([one.beta for one in self.model.classifiers])
             whole = first.primal is not None
-            return LandmarkStart(self._places(first.rows), beta, whole=whole, draws=draws)
+            return LandmarkStart(rows, beta, whole=whole, draws=draws)
         if len(self.model.classifiers) == 1:
-            return Warm(self._places(first.rows), first.alpha, draws)
+            return Warm(rows, first.alpha, draws)
         return [self._finished(one, options) for one in solutions_of(self.model)]
 
     def _places(self, rows: Int64Array) -> Int64Array:

@@ -214,11 +214,12 @@ def describe(fit: Fit) -> dict[str, Any]:
     first = fit.solutions[0]
     exact = fit.landmarks is None
     alone = len(fit.solutions) == 1
-    known = "negative", "positive", "certified_gap", "sampled_gap", "objective", "primal", "dual"
-    classifiers = [
-        {name: getattr(each, name) for name in known} | {"n_support": len(each.sv)}
-        for each in model.classifiers
-    ]
+    names = "certified_gap", "sampled_gap", "primal", "dual"
+    classifiers = []
+    for sides, each in zip(model.named_sides, model.classifiers, strict=True):
+        known = {name: getattr(each, name) for name in names}
+        known["objective"] = each.rho / 2 if exact else each.dual
+        classifiers.append(sides | known | {"n_support": len(each.sv)})
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)

@@ -239,14 +239,16 @@ def solutions_of(model: Model) -> list[Solution | None]:
     None for a classifier that stands in for classes of which no row was seen: it has one vector,
     and no gap.
     """
-    names = "alpha", "labels", "rows", "rho", "objective", "certified_gap", "sampled_gap"
+    names = "alpha", "labels", "rho", "certified_gap", "sampled_gap"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}
     about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None}
     about["status"] = Status(model.status)
     solutions: list[Solution | None] = []
     for one in model.classifiers:
-        given = about | {name: getattr(one, name) for name in names} | {"penalties": one.C}
+        given = about | {name: getattr(one, name) for name in names}
+        given |= {"rows": model.rows[one.sv], "objective": one.rho / 2}
+        given["penalties"] = None if model.penalties is None else model.penalties[one.sv]
         given["support_vectors"] = take_rows(model.support_vectors, one.sv)
-        stands_in = len(one.rows) == 1 and one.certified_gap is None and one.sampled_gap is None
+        stands_in = len(one.sv) == 1 and one.certified_gap is None and one.sampled_gap is None
         solutions.append(None if stands_in else Solution(**given))
     return solutions

@@ -21,11 +21,11 @@ def test_brute_force_in_double_precision_agrees(ooc_fw, model_file, data_file):
     (classifier,) = model.classifiers
     with h5py.File(data_file) as file:
         X, y = file["X"][...].astype(float), np.where(file["y"][...] == 3, 1.0, -1.0)
-    distances = ((X[:, None] - X[classifier.rows]) ** 2).sum(axis=2)
+    distances = ((X[:, None] - X[model.rows]) ** 2).sum(axis=2)
     K = np.exp(-model.kernel.gamma * distances)
     grad = y * ((K + 1) @ (classifier.alpha * classifier.labels))
-    grad[classifier.rows] += classifier.alpha / model.C
-    rho = classifier.alpha @ grad[classifier.rows]
+    grad[model.rows] += classifier.alpha / model.C
+    rho = classifier.alpha @ grad[model.rows]
     gap = 1 - grad.min() / rho
     assert result["rho"] == pytest.approx(rho, rel=1e-9)
     assert gap <= result["certified_gap"] <= gap + 1e-6
@@ -71,8 +71,8 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     own = clone(estimator).set_params(random_state=0).fit(X, y, sample_weight=weights)
     own.save(model)
     assert weights[own.support_].all()
-    assert weights[own.model_.classifiers[0].rows].all()
-    np.testing.assert_array_equal(own.solution_.rows, own.model_.classifiers[0].rows)
+    assert weights[own.model_.rows].all()
+    np.testing.assert_array_equal(own.solution_.rows, own.model_.rows[own.model_.classifiers[0].sv])
     outcome = ooc_fw("certify", model, data, "--json", "--tol", 2e-2)
     assert (outcome.status, outcome.err) == (0, "")
     gap = outcome.json()["certified_gap"]
@@ -100,7 +100,7 @@ def test_weights_that_landmarks_do_not_show(ooc_fw, table, tmp_path):
         margin = own.decision_function(table.X)[row] * (1 if table.y[row] == 3 else -1)
         if row not in own.support_ and margin < 0.9:
             break
-    assert set(own.model_.classifiers[0].C) == {5.0}
+    assert set(own.model_.penalties) == {5.0}
     own.save(model)
     ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
 
@@ -119,9 +119,10 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
         X, y = file["X"][...], file["y"][...]
     Z = model.support_vectors
     K, G = (kernel_values(model.kernel, rows, Z) + 1 for rows in (X, Z))
-    for own, found in zip(model.classifiers, result.get("classifiers", [result]), strict=True):
+    each = result.get("classifiers", [result])
+    for sides, own, found in zip(model.named_sides, model.classifiers, each, strict=True):
         own_G = G + model.jitter * np.eye(len(Z))
-        sign = np.where(y == own.positive, 1, -1)
+        sign = np.where(y == sides["positive"], 1, -1)
         beta = model.C * np.maximum(0, 1 - sign * (K @ own.beta))
         u = K.T @ (beta * sign)
         primal = own.beta @ own_G @ own.beta / 2 + beta @ beta / model.C / 2
@@ -143,7 +144,7 @@ def test_gap_of_a_landmark_model(ooc_fw, landmark_model):
 def test_landmark_model_of_other_data_is_refused(ooc_fw, landmark_model):
     data, model_path = landmark_model
     with h5py.File(data, "r+") as file:
-        row = int(load_model(model_path).classifiers[0].rows[0])
+        row = int(load_model(model_path).rows[0])
         file["X"][row] += 1
     ooc_fw("certify", model_path, data).assert_refused(f"row {row}", "the file it was trained on")
 

@@ -43,8 +43,8 @@ def test_json_log_and_model_agree(ooc_fw, data_file, tmp_path):
     assert (model.kernel.gamma, model.C, model.scaling.kind) == (result["gamma"], 5, "minmax")
     assert model.classes.tolist() == [-7, 3]
     with h5py.File(data_file) as file:
-        expected = file["X"][...][classifier.rows]
-        labels = np.where(file["y"][...][classifier.rows] == 3, 1, -1)
+        expected = file["X"][...][model.rows]
+        labels = np.where(file["y"][...][model.rows] == 3, 1, -1)
     assert np.array_equal(model.support_vectors[classifier.sv], expected)
     assert np.array_equal(classifier.labels, labels)
 
@@ -144,10 +144,11 @@ def test_balanced_class_weights(ooc_fw, table, tmp_path):
         file["rows"], file["target"] = table
     names = "--x-name", "rows", "--label", "target"
     ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").done()
-    (classifier,) = load_model(tmp_path / "d.model.h5").classifiers
+    model = load_model(tmp_path / "d.model.h5")
+    (classifier,) = model.classifiers
     counts = [np.sum(table.y == label) for label in (-7, 3)]
     expected = 100 / np.where(classifier.labels > 0, counts[1], counts[0])
-    np.testing.assert_allclose(classifier.C, expected)
+    np.testing.assert_allclose(model.penalties, expected)
 
 
 def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, tmp_path):
@@ -155,12 +156,12 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, data_file, t
     ooc_fw("train", data_file, "-o", path, "--C", 2, "--class-weight=-7=0.5,3=4").done()
     model = load_model(path)
     (classifier,) = model.classifiers
-    np.testing.assert_array_equal(classifier.C, np.where(classifier.labels > 0, 8.0, 1.0))
+    np.testing.assert_array_equal(model.penalties, np.where(classifier.labels > 0, 8.0, 1.0))
     assert model.C == 2
     with h5py.File(data_file) as file:
         X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
     problem = SmallProblem(model.kernel, X, y, 2 * np.where(y > 0, 4.0, 0.5))
-    truth = problem.truth(classifier.rows, classifier.alpha)
+    truth = problem.truth(model.rows, classifier.alpha)
     result = ooc_fw("certify", path, data_file, "--json").json()
     assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
 

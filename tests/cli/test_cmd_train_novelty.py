@@ -68,5 +68,5 @@ def test_ordinary_rows_alone_are_learned(ooc_fw, data_file, tmp_path):
     found = load_model(model)
     weighted = np.unpackbits(found.weighted_rows)[:200].astype(bool)
     np.testing.assert_array_equal(weighted, ordinary)
-    assert ordinary[found.classifiers[0].rows].all()
+    assert ordinary[found.rows].all()
     ooc_fw("certify", model, data_file).done()

@@ -22,12 +22,12 @@ def test_only_sigmoids_are_added(ooc_fw, data_file, tmp_path):
         assert result[name] == plain[name]
     model = load_model(tmp_path / "m.h5")
     estimator = FrankWolfeSVC(C=5, probability=True, random_state=0).fit(data_file)
-    own, other = model.machines, estimator.model_.machines
+    (own,), (other,) = model.classifiers, estimator.model_.classifiers
     assert (own.sigmoid_a, own.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
     bare = load_model(tmp_path / "plain.h5")
     np.testing.assert_array_equal(model.rows, bare.rows)
     for name in ("sv", "beta", "rho", "certified_gap"):
-        np.testing.assert_array_equal(getattr(own, name), getattr(bare.machines, name))
+        np.testing.assert_array_equal(getattr(own, name), getattr(bare.classifiers[0], name))
     events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert events[-1]["calibrated"] is True
     iterations = [event["iteration"] for event in events if event["event"] == "progress"]

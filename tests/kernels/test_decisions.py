@@ -20,10 +20,10 @@ from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 def model_of(kernel, vectors, n_classes, rho, rng):
     """Each classifier has weights on all of the vectors, some of them tiny."""
     model = make_model(vectors, n_classes, kernel=kernel, rho=rho, classes=np.arange(n_classes))
-    size = len(model.machines), len(vectors)
+    size = len(model.classifiers), len(vectors)
     alpha = np.exp(3 * rng.normal(size=size))
     beta = alpha / alpha.sum(axis=1, keepdims=True) * rng.choice([-1, 1], size)
-    return with_numbers(model, beta=beta.ravel())
+    return with_numbers(model, beta=beta)
 
 
 def exact_values(model, vectors, X):
@@ -145,7 +145,7 @@ def test_what_float64_does_not_settle_is_said(kernel, size, caplog):
     X = (size * np.random.default_rng(0).normal(size=(30, 5))).astype(np.float32)
     own = make_kernel(kernel, gamma=1.0, degree=2)
     model = model_of(own, X[:2], 2, 1e-2, np.random.default_rng(0))
-    model = with_numbers(model, beta=np.array([-0.5, 0.5]))
+    model = with_numbers(model, beta=[np.array([-0.5, 0.5])])
     list(decide(model, [X[2:]], Wanted(True)))
     assert "28 of 28 rows of the data are so near the boundary" in caplog.text
 

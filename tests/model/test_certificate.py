@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from ooc_fw import InputError, Model, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import CSRSource
 from ooc_fw.landmarks import relative_gap
-from ooc_fw.model.machines import Machines
+from ooc_fw.model.machines import Classifier
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
@@ -48,7 +48,7 @@ def certify(model, problem, **options):
 
 def objectives(model, X, problem):
     """P and D by the formulas, in extended precision."""
-    places = [problem.classes.tolist().index(own.positive) for own in model.classifiers]
+    places = [problem.classes.tolist().index(own["positive"]) for own in model.named_sides]
     signs = np.where(problem.codes[:, None] == np.array(places), 1, -1)
     values = span_values(model.kernel, X, model.support_vectors, model.jitter)
     betas = [own.beta for own in model.classifiers]
@@ -69,7 +69,7 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
     vectors, data = (to_csr(X[rows]), csr_array(X)) if sparse else (X[rows], X)
     model = Model(
         *(kernel, 10 ** rng.uniform(-3, 5), np.arange(2.0), None, "converged", vectors, rows),
-        Machines.of([np.arange(n)], [beta], rho=[1.0]),
+        [Classifier(np.arange(n), beta, 1.0)],
         jitter=jitter,
     )
     problem = ClassificationProblem(None, codes, kernel, class_labels=np.arange(2))
@@ -94,7 +94,7 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
 
     def changed(factor=1.0, noise=1.0, **changes):
         own = [factor * own.beta * (1 + noise * rng.normal()) for own in trained]
-        return dataclasses.replace(with_numbers(model, beta=np.concatenate(own)), **changes)
+        return dataclasses.replace(with_numbers(model, beta=own), **changes)
 
     for other in (model, changed(0.9), changed(30.0), changed(noise=0, jitter=0.5)):
         upper, lower = certify(other, problem)

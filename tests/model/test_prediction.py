@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from ooc_fw import make_kernel
 from ooc_fw.data.sources import ArraySource, CSRSource
-from ooc_fw.model.machines import Machines
+from ooc_fw.model.machines import Classifier
 from ooc_fw.model.prediction import Predictor, Wanted, decide
 from tests.support.low_rank import few_vertices
 from tests.support.models import make_model
@@ -37,7 +37,7 @@ def made(kind, vectors, kernel, sparse):
         return model
     rng, n = np.random.default_rng(1), len(vectors)
     places, betas = [], []
-    for _ in range(len(model.machines)):
+    for _ in range(len(model.classifiers)):
         places.append(rng.permutation(n)[: n - 9 if kind == "pairs" else n])
         labels = np.where(vectors[places[-1], 0] > 0, 1, -1)
         alpha = rng.dirichlet(np.ones(len(labels)))
@@ -46,8 +46,8 @@ def made(kind, vectors, kernel, sparse):
         betas.append(alpha * labels * rng.choice([-1, 1]))
     if kind == "novelty":
         betas[0] = np.abs(betas[0])
-    machines = Machines.of(places, betas, rho=np.full(len(betas), 0.01))
-    model = dataclasses.replace(model, machines=machines)
+    own = [Classifier(*each, 0.01) for each in zip(places, betas, strict=True)]
+    model = dataclasses.replace(model, classifiers=own)
     if kind == "novelty":
         values = kernel_values(kernel, vectors, vectors[places[0]]) @ betas[0]
         offset = float(np.quantile(values.astype(np.float64), 0.3))
@@ -110,4 +110,4 @@ def test_labels_by_few_vectors_are_those_by_all(kind, kernel, sparse):
             ]
             np.testing.assert_array_equal(of_few[0].values, of_few[1].values)
             np.testing.assert_array_equal(of_few[0].bound, of_few[1].bound)
-            np.testing.assert_array_equal(predictor(rows).values, there(rows).values)
+            np.testing.assert_array_equal(predictor(rows)[0], there(rows)[0])

@@ -215,7 +215,7 @@ def test_training_rows_are_recognised(monkeypatch, change):
     model = make_model(random_rows(4))
     (own,) = model.classifiers
     X, codes = random_rows(8, seed=9), np.arange(8) // 2 % 2
-    X[own.rows], codes[own.rows] = model.support_vectors[own.sv], own.labels > 0
+    X[model.rows[own.sv]], codes[model.rows[own.sv]] = model.support_vectors[own.sv], own.labels > 0
     if change == "nothing":
         assert model.certify(X, model.classes[codes]).gap_scope == "all"
         return

@@ -6,7 +6,7 @@ import numpy as np
 
 from ooc_fw import Model, make_kernel
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.model.machines import Machines
+from ooc_fw.model.machines import Classifier
 from tests.support.reference import kernel_values, to_csr
 
 CLASSES = np.array([-7.0, 3.0, 4.0, 9.0])
@@ -39,25 +39,29 @@ def make_model(
         places = [rng.permutation(n) for _ in range(n_classifiers)]
         betas = [rng.dirichlet(np.ones(n)) * rng.choice([-1, 1], n) for _ in places]
         numbers = {"rho": rho, "certified_gap": 1e-4}
-    each = {name: np.full(n_classifiers, value) for name, value in numbers.items()}
     given = {
         **{"kernel": make_kernel("rbf", gamma=0.5), "C": 2.0, "scaling": None},
         **{"classes": CLASSES[:n_classes], "status": "converged"},
         "jitter": 2e-6 if landmarks else None,
         "support_vectors": to_csr(vectors) if sparse else vectors,
         "rows": 2 * rng.permutation(n),
-        "machines": Machines.of(places, betas, **each),
+        "classifiers": [Classifier(*own, **numbers) for own in zip(places, betas, strict=True)],
     }
     return Model(**(given | fields))
 
 
 def with_numbers(model, **changes):
-    """The model with other fields of its classifiers."""
-    return dataclasses.replace(model, machines=dataclasses.replace(model.machines, **changes))
+    """The model with other fields of its classifiers, NaN for numbers that are unknown."""
+    own = []
+    for k, one in enumerate(model.classifiers):
+        new = {name: values[k] for name, values in changes.items()}
+        new = {name: None if np.ndim(x) == 0 and np.isnan(x) else x for name, x in new.items()}
+        own.append(dataclasses.replace(one, **new))
+    return dataclasses.replace(model, classifiers=own)
 
 
 def exact_decision(model, vectors, X):
     """The decision function by definition, in extended precision, shape (n_rows, k)."""
     values = kernel_values(model.kernel, X, vectors) + 1
     columns = [values[:, own.sv] @ own.beta.astype(np.longdouble) for own in model.classifiers]
-    return np.stack(columns, axis=1) / model.machines.rho
+    return np.stack(columns, axis=1) / model.numbers("rho")

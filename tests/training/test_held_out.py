@@ -59,11 +59,11 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows(problem, monkeypatc
     values, known = model.decision_function(X[held]), codes[held]
     with open_dataset(X) as source:
         final = fit(ClassificationProblem(source, codes, KERNEL), options)
-        found = calibrated(final, options, Session()).machines
+        found = calibrated(final, options, Session()).classifiers
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
         expected = fit_sigmoid(values[here, k], known[here] == i)
-        own = found.sigmoid_a[k], found.sigmoid_b[k]
+        own = found[k].sigmoid_a, found[k].sigmoid_b
         np.testing.assert_allclose(own, expected, rtol=0.01, atol=0.005)
 
 

@@ -58,7 +58,7 @@ def optimum(K, y, C, epsilon, beta=None):
 def weights_of(model, n, dtype=np.longdouble):
     """Weights of the model on each of `n` rows."""
     (own,), beta = model.classifiers, np.zeros(n, dtype=dtype)
-    beta[own.rows] = own.beta
+    beta[model.rows[own.sv]] = own.beta
     return beta
 
 

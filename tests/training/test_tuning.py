@@ -50,7 +50,7 @@ def test_best_has_the_least_error_and_is_trained_on_all_rows(data):
     assert (model.C, model.kernel.gamma) == (result.best.C, result.best.gamma)
     assert model.status == "converged"
     signs = np.where(y > 2, 1, -1).astype(np.int8)
-    gap = SmallProblem(model.kernel, X, signs, model.C).truth(own.rows, own.alpha).gap
+    gap = SmallProblem(model.kernel, X, signs, model.C).truth(model.rows, own.alpha).gap
     assert gap <= own.certified_gap <= 1e-3
     np.testing.assert_array_equal(model.classes, [1, 4])
     assert [p.error for p in result.points] == [p.error for p in found[1].points]
