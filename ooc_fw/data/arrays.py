@@ -176,8 +176,7 @@ class FileArray(ReadArray):
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
 
 Sliceable: TypeAlias = ReadArray | AnyArray  # whose slices are arrays

@@ -45,14 +45,6 @@ def close_file(file: Any) -> None:
         file.close()
 
 
-def open_store(path: str) -> Any:
-    """The array or the group of a zarr store."""
-    with reading(path):
-        import zarr
-
-        return zarr.open(path, mode="r")
-
-
 def is_annotated(data: Any) -> bool:
     """Whether `data` is an AnnData object, or alike."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
@@ -112,12 +104,9 @@ def _find_rows(root: Node, x_name: str) -> Node:
         return rows
     if {*_CSR_PARTS} <= {*root}:
         return root
-    path = path_of(root)
-    if "kernel" in getattr(root, "attrs", {}):
-        raise InputError(f"{path} is a model; give data here, and see ooc-fw info {path}")
     raise InputError(
-        f"{path} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its rows "
-        f"(--x-name, or x_name= in Python)"
+        f"{path_of(root)} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its "
+        f"rows (--x-name, or x_name= in Python)"
     )
 
 
@@ -131,12 +120,8 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         path = path_of(node)
         shape, stored = _open_csr(node, is_own=bool(sums))
         values = stored["data"]
-        chunk_rows = values.chunk_rows
-        if chunk_rows is not None:
-            chunk_rows = max(1, chunk_rows * shape[0] // max(1, len(values)))
         parts = {part: checked(array, path, f"X/{part}", sums) for part, array in stored.items()}
-        matrix = SimpleNamespace(**parts, shape=shape)
-        source = CSRSource(matrix, labels, name=path, chunk_rows=chunk_rows)
+        source = CSRSource(SimpleNamespace(**parts, shape=shape), labels, path)
         node = node["data"]
     else:
         values = open_array(node)
@@ -146,9 +131,7 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
                 values = values.astype(np.float64)
         path = path_of(values if isinstance(values, FileArray) else node)
         stored = {"data": values}
-        chunk_rows = getattr(values, "chunk_rows", None)
-        rows = checked(values, path, "X", sums)
-        source = ArraySource(rows, labels, name=path, chunk_rows=chunk_rows)
+        source = ArraySource(checked(values, path, "X", sums), labels, path)
         source.columns = columns
     for array in stored.values():
         if isinstance(array, ReadArray):

@@ -91,6 +91,7 @@ class CheckedSlices(ReadArray):
 
     def __init__(self, array: Any, checksums: Checksums, path: str, name: str) -> None:
         super().__init__(array.shape, array.dtype, self._compared)
+        self.chunk_rows = getattr(array, "chunk_rows", None)
         self._array = array
         self._checksums = checksums
         self._path = path

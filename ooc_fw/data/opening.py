@@ -6,7 +6,7 @@ import functools
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +95,15 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
     if kind == "npy":
         source = open_rows(open_npy(path), given)
     elif kind == "zarr":
-        source = _open(containers.open_store(path), given, x_name, label)
+        with formats.reading(path):
+            import zarr
+
+            root = zarr.open(path, mode="r")
+        source = _open(root, given, x_name, label)
     else:
-        with ExitStack() as resources:
-            root = containers.open_file(path)
-            resources.callback(containers.close_file, root)
-            source = open_container(root, given, x_name, label)
-            source.callback(resources.pop_all().close)
+        root = containers.open_file(path)
+        source = open_container(root, given, x_name, label)
+        source.callback(containers.close_file, root)
     source.name = path
     seen = (*source.stamps.values(),)
     source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
@@ -147,15 +149,12 @@ def conversion(path: str) -> str:
 
 def _open_labels(labels: Any) -> Sliceable:
     """Labels given apart from the rows: a .npy file by its path, or an array of any kind."""
-    if not isinstance(labels, str | os.PathLike):
-        return labels_in(labels, f"the labels in {path_of(labels)}")
-    path = os.fspath(labels)
-    if formats.format_of(formats.read_head(path)) != "npy":
-        raise InputError(
-            f"the labels {path} must be a .npy file; write them with numpy.save, or name a column "
-            f"of labels beside the rows"
-        )
-    return labels_in(open_npy(path), path)
+    if isinstance(labels, str | os.PathLike):
+        path = os.fspath(labels)
+        if formats.format_of(formats.read_head(path)) != "npy":
+            raise InputError(f"the labels {path} must be a .npy file; write them with numpy.save")
+        return labels_in(open_npy(path), path)
+    return labels_in(labels, f"the labels in {path_of(labels)}")
 
 
 @contextmanager

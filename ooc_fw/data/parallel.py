@@ -79,13 +79,11 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 
 
 def _work(work: Callable[..., Result], shared: tuple[Any, ...], block: Any) -> Result:
-    """Do the work of a block, in a file that is still the one that the pass began with."""
+    """Do the work of a block; `shared` holds the source, or the way to open it here."""
     source, *common = shared
     if isinstance(source, bytes):
         source = _opened(source)
-    found = work(source, block, *common)
-    source.check_unchanged()
-    return found
+    return work(source, block, *common)
 
 
 @lru_cache(maxsize=2)
@@ -108,13 +106,10 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
         yield Workers(threads if dask or here is None else here)
     elif isinstance(dask, str) and (dask == "processes" or ":" in dask):
         with _connected(dask, threads) as client:
-            from dask.config import set as configured
             from distributed import CancelledError, KilledWorker
 
             try:
-                # A model that all tasks share is no mistake, as distributed would warn.
-                with configured({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-                    yield Workers(threads, client)
+                yield Workers(threads, client)
             except (KilledWorker, CancelledError) as error:
                 raise ChildProcessError(
                     f"the cluster gave a task up ({error}); its workers may have died of lack of "

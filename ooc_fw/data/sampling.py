@@ -6,6 +6,8 @@ of a data set give the same run.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
@@ -15,6 +17,7 @@ MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer s
 MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
 
 
+@dataclass
 class Sampler:
     """Draws of different rows, each with the same chance, out of `n_rows`.
 
@@ -23,9 +26,8 @@ class Sampler:
     are drawn at random out of a few stretches as long as a chunk, or out of all rows in RAM.
     """
 
-    def __init__(self, n_rows: int, chunk_rows: int | None = None) -> None:
-        self.n_rows = n_rows
-        self.chunk_rows = chunk_rows
+    n_rows: int
+    chunk_rows: int | None = None
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
         """Increasing numbers of `size` different rows, or of all if there are no more."""

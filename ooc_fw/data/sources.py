@@ -107,7 +107,8 @@ class RowSource(ExitStack):
     ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None
-    _check_time: Callable[[], None] | None = None
+    # Called before each read; it raises when there is no time for one.
+    check_time: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -231,19 +232,14 @@ class RowSource(ExitStack):
         return np.asarray(ids, dtype=np.int64)
 
     @contextmanager
-    def limited(self, check: Callable[[], None] | None) -> Iterator[None]:
+    def limited(self, check: Callable[[], None]) -> Iterator[None]:
         """Call `check`, in any thread, before each read within; it raises to end the work."""
-        before = self._check_time
-        self._check_time = check
+        before = self.check_time
+        self.check_time = check
         try:
             yield
         finally:
-            self._check_time = before
-
-    def check_time(self) -> None:
-        """Raise what the check of `limited` raises."""
-        if self._check_time is not None:
-            self._check_time()
+            self.check_time = before
 
     def check_unchanged(self) -> None:
         """Raise InputError when a file behind the rows is no longer the one that was opened."""
@@ -285,15 +281,9 @@ class RowSource(ExitStack):
 class ArraySource(RowSource):
     """Dense rows of an array of real numbers, shape (n_rows, n_features)."""
 
-    def __init__(
-        self,
-        array: Any,
-        labels: Sliceable | None = None,
-        *,
-        name: str = "array",
-        chunk_rows: int | None = None,
-    ) -> None:
+    def __init__(self, array: Any, labels: Sliceable | None = None, name: str = "array") -> None:
         check_real(name, array.dtype)
+        chunk_rows = getattr(array, "chunk_rows", None)
         super().__init__(name, array.shape, labels=labels, chunk_rows=chunk_rows)
         self.in_memory = isinstance(array, np.ndarray)
         self._array = array
@@ -315,16 +305,15 @@ class CSRSource(RowSource):
     sparse = True
 
     def __init__(
-        self,
-        matrix: Any,
-        labels: Sliceable | None = None,
-        *,
-        name: str = "sparse matrix",
-        chunk_rows: int | None = None,
+        self, matrix: Any, labels: Sliceable | None = None, name: str = "sparse matrix"
     ) -> None:
         check_real(name, matrix.data.dtype)
+        n_rows = matrix.shape[0]
         self._n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
-        decoded_bytes = 8 * self._n_stored + 8 * (matrix.shape[0] + 1)
+        decoded_bytes = 8 * self._n_stored + 8 * (n_rows + 1)
+        chunk_rows = getattr(matrix.data, "chunk_rows", None)  # values of a chunk
+        if chunk_rows is not None:
+            chunk_rows = max(1, chunk_rows * n_rows // max(1, self._n_stored))
         super().__init__(
             name, matrix.shape, labels=labels, chunk_rows=chunk_rows, decoded_bytes=decoded_bytes
         )

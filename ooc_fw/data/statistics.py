@@ -7,7 +7,7 @@ computing the sample variance"): another cut into blocks changes their last bits
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_bloc
 from ooc_fw.system.errors import InputError
 
 TASK_ROWS = 16384  # rows of one task
-
-OnRows: TypeAlias = Callable[[int], None] | None  # told the number of rows seen so far
 
 
 def add_sums(sums: Float64Array, rows: Rows) -> None:
@@ -110,15 +108,13 @@ class ColumnRanges:
         return of_others * share, np.sqrt(spread)
 
 
-def sigma2(
-    source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
-) -> float:
+def sigma2(source: RowSource, threads: int = 1, **where: Any) -> float:
     """Average squared distance of two rows; InputError if it is but rounding.
 
     It comes from the statistics stored in the file, if there are any, else from one pass over all
-    rows. For `dask` see `borrow_workers`.
+    rows. `where` are `dask` and `on_rows`, see `_statistics`.
     """
-    value = _statistics(source, threads, dask, on_rows).average_squared_distance
+    value = _statistics(source, threads, **where).average_squared_distance
     if value > 0:
         return value
     if source.n_rows == 1:
@@ -130,11 +126,9 @@ def sigma2(
     )
 
 
-def variance(
-    source: RowSource, threads: int = 1, *, dask: Any = None, on_rows: OnRows = None
-) -> float:
+def variance(source: RowSource, threads: int = 1, **where: Any) -> float:
     """Variance of all values, zeros included, found as by `sigma2`; InputError if all are equal."""
-    statistics = _statistics(source, threads, dask, on_rows)
+    statistics = _statistics(source, threads, **where)
     mean_square = statistics.mean_square_norm
     value = float(mean_square / source.n_features - statistics.mean.mean() ** 2)
     if value > ROUNDING * mean_square:
@@ -145,8 +139,10 @@ def variance(
     )
 
 
-def _statistics(source: RowSource, threads: int, dask: Any, on_rows: OnRows) -> StoredStatistics:
-    """Those of the file, or of a pass over all rows."""
+def _statistics(
+    source: RowSource, threads: int, dask: Any = None, on_rows: Callable[[int], None] | None = None
+) -> StoredStatistics:
+    """Those of the file, or of a pass by `borrow_workers`, which tells `on_rows` the rows seen."""
     if source.statistics is not None:
         return source.statistics
     total = np.zeros((2, source.n_features))

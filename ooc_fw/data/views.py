@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ReadArray
+from ooc_fw.data.arrays import ReadArray, Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -45,13 +45,12 @@ class SubsetSource(RowSource):
         self.rows = rows
         self.kept_bytes = rows.nbytes
         self.in_memory = source.in_memory
-        if source.has_labels:
-            self._labels = _chosen(source.labels, rows)
-        self.ids = _chosen(source.row_ids, rows)
+        if source._labels is not None:
+            self._labels = _chosen(source._labels, rows)
+        self.ids = rows if source.ids is None else _chosen(source.ids, rows)
         if (whole := source.categories) is not None:
-            cells = _chosen(lambda start, stop: whole.cells[start:stop], rows, whole.cells)
-            labels = _chosen(lambda start, stop: whole.labels[start:stop], rows, whole.labels)
-            self.categories = replace(whole, cells=cells, labels=labels)
+            cells = _chosen(whole.cells, rows)
+            self.categories = replace(whole, cells=cells, labels=_chosen(whole.labels, rows))
         self.recipe = SubsetSource, (source, rows)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
@@ -61,10 +60,8 @@ class SubsetSource(RowSource):
         return self.source.take(self.rows[indices], exact=exact)
 
 
-def _chosen(
-    read_all: Callable[[int, int], AnyArray], rows: Int64Array, like: ReadArray | None = None
-) -> ReadArray:
-    """An array of what `read_all` reads for these rows; its type and width are those of `like`."""
+def _chosen(array: Sliceable, rows: Int64Array) -> ReadArray:
+    """These rows of an array, perhaps in a file."""
 
     def read(start: int, stop: int) -> AnyArray:
         wanted = rows[start:stop]
@@ -72,11 +69,10 @@ def _chosen(
         # Values in a short gap are read, too: a second read would take longer.
         for part in split_spans(wanted, 1 << 16, span_of(wanted)[1] or 1):
             first, end = span_of(part)
-            parts.append(np.asarray(read_all(first, end))[part - first])
+            parts.append(np.asarray(array[first:end])[part - first])
         return np.concatenate(parts)
 
-    width = () if like is None else like.shape[1:]
-    return ReadArray((len(rows), *width), object if like is None else like.dtype, read)
+    return ReadArray((len(rows), *array.shape[1:]), array.dtype, read)
 
 
 class PairSource(RowSource):
