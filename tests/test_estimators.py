@@ -132,7 +132,6 @@ def test_not_converging_warns_and_verbose_shows_progress(table, capsys, monkeypa
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"max_time": "a"}, "max_time must be a positive number of seconds, not 'a'"),
         ({"random_state": -1}, "seed must be a whole number of at least 0"),
-        ({"decision_function_shape": "x"}, "decision_function_shape must be .*, not 'x'"),
         ({"tol": "a"}, "tol must be a number, not 'a'"),
         ({"max_iter": "a"}, "max_iter must be a number, not 'a'"),
         ({"class_weight": [1, 2]}, r"must be 'balanced' or a weight .*, not \[1, 2\]"),
@@ -357,7 +356,7 @@ def test_chunks_are_put_together_by_name(table):
 
 def test_attributes_of_an_svc(table, thirds, tmp_path):
     X = table.X.astype(np.float64)
-    options = {"C": 3, "class_weight": {"low": 2.0, "top": 0.5}, "decision_function_shape": "ovo"}
+    options = {"C": 3, "class_weight": {"low": 2.0, "top": 0.5}}
     fitted = FrankWolfeSVC("linear", **options).fit(X, thirds)
     assert fitted.classes_.tolist() == ["low", "mid", "top"]
     np.testing.assert_array_equal(fitted.class_weight_, [2.0, 1.0, 0.5])
@@ -367,15 +366,15 @@ def test_attributes_of_an_svc(table, thirds, tmp_path):
     assert fitted.fit_status_ == 0
     assert fitted.certified_gap_ <= 1e-3
     assert fitted.score(X, thirds) > 0.9
-    ovo = fitted.decision_function(X)
+    of_pairs = fitted.model_.decision_function(X)
     values = kernel_values(fitted.model_.kernel, X, fitted.support_vectors_) @ fitted.dual_coef_.T
-    np.testing.assert_allclose(-ovo, values + fitted.intercept_, atol=1e-4)
-    np.testing.assert_allclose(-ovo, X @ fitted.coef_.T + fitted.intercept_, atol=1e-4)
+    np.testing.assert_allclose(of_pairs, values + fitted.intercept_, atol=1e-4)
+    np.testing.assert_allclose(of_pairs, X @ fitted.coef_.T + fitted.intercept_, atol=1e-4)
     sparse = FrankWolfeSVC("linear", **options).fit(scipy.sparse.csr_array(X), thirds)
     np.testing.assert_allclose(sparse.coef_, fitted.coef_, atol=1e-5)
-    ovr = fitted.set_params(decision_function_shape="ovr").decision_function(X)
-    assert ovr.shape == (200, 3)
-    assert fitted.classes_[ovr.argmax(axis=1)].tolist() == fitted.predict(X).tolist()
+    scores = fitted.decision_function(X)
+    assert scores.shape == (200, 3)
+    assert fitted.classes_[scores.argmax(axis=1)].tolist() == fitted.predict(X).tolist()
     fitted.save(tmp_path / "m.h5")
     assert load_model(tmp_path / "m.h5").predict(X).tolist() == fitted.predict(X).tolist()
     assert not hasattr(FrankWolfeSVC().fit(X, thirds), "coef_")
@@ -447,17 +446,17 @@ def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, severa
     if several:
         order, classes = np.argsort(thirds, kind="stable"), ["low", "mid", "top"]
         data = table.X[order], thirds[order]
-        options |= {"decision_function_shape": "ovo"}
         first = teach((data[0][:40], data[1][:40]), classes=classes)
         assert set(first.predict(table.X)) == {"low"}  # no other was seen
     expected = FrankWolfeSVC(**options).fit(*data)
     taught = teach(data, classes=classes, chunk=40, epochs=4, **options)
-    values = [each.decision_function(table.X) for each in (expected, taught)]
+    values = [each.model_.decision_function(table.X) for each in (expected, taught)]
     np.testing.assert_allclose(*values, atol=1e-3)
     assert taught.n_support_.sum() == len(taught.support_)
     for again in (expected, pickled(taught)):
         again.partial_fit(*data)
-        np.testing.assert_allclose(again.decision_function(table.X), values[1], atol=1e-3)
+        found = again.model_.decision_function(table.X)
+        np.testing.assert_allclose(found, values[1], atol=1e-3)
 
 
 def test_chunks_of_files_and_sparse_ones(table, data_file):
@@ -488,12 +487,11 @@ def test_classes_that_no_chunk_holds(table, n_classes, tmp_path):
     """They change nothing for the others; a model, its file and its copies hold the same."""
     X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
     y[np.flatnonzero(table.X[:, 0] > 1)] = n_classes - 3
-    options = {"chunk": 100, "decision_function_shape": "ovo"}
-    fewer = teach((X, y), classes=np.unique(y), **options)
-    whole = teach((X, y), classes=range(n_classes), **options)
+    fewer = teach((X, y), classes=np.unique(y), chunk=100)
+    whole = teach((X, y), classes=range(n_classes), chunk=100)
     np.testing.assert_array_equal(whole.predict(X), fewer.predict(X))
-    values = whole.decision_function(X)[:, -3:]
-    np.testing.assert_allclose(values, fewer.decision_function(X), atol=1e-5)
+    values = whole.model_.decision_function(X)[:, -3:]
+    np.testing.assert_allclose(values, fewer.model_.decision_function(X), atol=1e-5)
     np.testing.assert_array_equal(whole.support_vectors_, X[whole.support_])
     np.testing.assert_array_equal(
         whole.n_support_, np.bincount(y[whole.support_], minlength=n_classes)

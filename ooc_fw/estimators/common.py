@@ -35,7 +35,7 @@ from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import check_sample_weight, row_penalties
+from ooc_fw.problem import check_sample_weight, class_factors, row_penalties
 from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.state import Solution, Status
@@ -53,8 +53,6 @@ _WORDS = {
     "verbose": "above 0: show progress on standard error",
     "dask": "None, threads, processes or the address of a cluster: where passes over the data and "
     "predictions run; other processes read files only",
-    "decision_function_shape": "ovr or ovo, for more than two classes: whether `decision_function` "
-    "gives a score for each class, or the decision value of each binary classifier",
     "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
     "class_weight": "factors of `C` for the rows of each class, by label, 1 for classes left out; "
     "balanced is n_rows / (n_classes * rows of the class), and rows count by their weight",
@@ -183,7 +181,7 @@ class Trainer(BaseEstimator):
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
                 session = Session(progress.callbacks, dask, started, kept)
-                fitted = self._fit(problem, weights, options, session, resumed)
+                fitted = self._fit(problem, options, session, resumed)
                 progress.end(describe(fitted))
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
@@ -212,16 +210,13 @@ class Trainer(BaseEstimator):
         classes = answers.get("class_labels", np.zeros(1))
         codes = answers.get("codes", np.zeros(source.n_rows, dtype=np.int8))
         answers["penalties"] = row_penalties(self.C, classes, codes, class_weight, weights)
+        if self._task == "classification":
+            self.class_weight_ = class_factors(classes, codes, class_weight, weights)
         kernel = self._kernel(source, options, dask)
         return make_problem(self._task, source=source, kernel=kernel, **answers)
 
     def _fit(
-        self,
-        problem: Any,
-        weights: Float64Array | None,
-        options: TrainOptions,
-        session: Session,
-        resumed: Resumed | None,
+        self, problem: Any, options: TrainOptions, session: Session, resumed: Resumed | None
     ) -> Fit:
         return fit(problem, options, session, resumed)
 

@@ -25,7 +25,6 @@ from ooc_fw.estimators.common import Trainer, documented, is_array
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
-from ooc_fw.problem import class_factors
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, format_labels
@@ -81,7 +80,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     start: str = TrainOptions.start
     sample_size: int = TrainOptions.sample_size
     stopping: str = TrainOptions.stopping
-    decision_function_shape: str = "ovr"
     landmarks: int | str | None = TrainOptions.landmarks
     exact: bool = TrainOptions.exact
     keep: int = KEEP.default
@@ -90,19 +88,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     _task = "classification"
 
-    def _options(self) -> TrainOptions:
-        if self.decision_function_shape not in ("ovr", "ovo"):
-            shape = self.decision_function_shape
-            raise InputError(f"decision_function_shape must be ovr or ovo, not {shape!r}")
-        return super()._options()
-
     def _fit(
-        self,
-        problem: Any,
-        weights: Float64Array | None,
-        options: TrainOptions,
-        session: Session,
-        resumed: Resumed | None,
+        self, problem: Any, options: TrainOptions, session: Session, resumed: Resumed | None
     ) -> Fit:
         within = before_calibration(problem, options) if self.probability else options
         fitted = fit(problem, within, session, resumed)
@@ -114,8 +101,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
                 pass  # the classifiers are there
         self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
         self.classes_: npt.NDArray[Any] = problem.classes
-        given = self.classes_, problem.codes, self.class_weight
-        self.class_weight_ = class_factors(*given, weights)
         counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
         return fitted
@@ -136,16 +121,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
         positive. For more, of shape (n_rows, n_classes): votes of the binary classifiers, with ties
-        ordered by the sums of their decision values; with ``decision_function_shape="ovo"`` the
-        decision value of each, in scikit-learn's sign. A landmark model gives the decision values
-        of each class against the rest in both.
+        ordered by the sums of their decision values, which `model_.decision_function` gives; of a
+        landmark model the decision values of each class against the rest.
         """
         values = self._decide(X)
-        if values.ndim == 1:
-            return values
-        if self.decision_function_shape == "ovo" and self.model_.decision == "ovo":
-            return -values
-        return self.model_.class_scores(values)
+        return values if values.ndim == 1 else self.model_.class_scores(values)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n_rows,), in the order of `Model.decision_function`."""
