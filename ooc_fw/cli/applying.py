@@ -39,12 +39,9 @@ def open_model(args: argparse.Namespace) -> Model:
     """
     model = load_model(args.model)
     of_two = len(model.classes) == 2 and model.task != "regression"
-    for option in ("threshold", "positive"):
-        if vars(args).get(option) is not None and not of_two:
-            raise InputError(
-                f"--{option} is for two classes or novelty, which {args.model} has not; leave it "
-                f"out"
-            )
+    if not of_two:
+        why = f"is for two classes or novelty, which {args.model} has not; leave it out"
+        common.refuse_given(args, ("threshold", "positive"), why)
     if model.run is not None:
         sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
         logger.warning(sentence, args.model, args.model)
@@ -99,11 +96,8 @@ def parsed_rows(
     is_table = kind in TABLES
     if not is_table and kind != "libsvm":
         return None
-    if args.dask is not None:
-        raise InputError(
-            f"{args.data} is {'a table' if is_table else 'text'}, which is read by one process; "
-            f"convert it (ooc-fw convert), or leave out --dask"
-        )
+    why = f"is not for tables and text such as {args.data}; convert them (ooc-fw convert)"
+    common.refuse_given(args, ["dask"], why)
     if is_table and model.table is None:
         raise InputError(
             f"{args.data} is a table, and the model does not know how columns became features; "

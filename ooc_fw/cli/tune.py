@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
         "next": [_command(args, result, place.output)],
         "model": str(path),
     }
-    common.print_result(args, values, _lines(result, values))
+    lines = _lines(result, described | values)
+    common.print_result(args, values, lines)
     runs.warn_inexact(result.fitted.why_inexact(), values["refit"], place.note(path))
     return place.status(result.signal)
 
@@ -82,17 +83,11 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
             numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * point.error:.3f}"]
             numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
             rows.append([mark, point.kernel, *numbers])
-    refit = values["refit"]
-    part = refit["n_rows"] < result.n_rows
-    trained = f"{refit['n_rows']} of {result.n_rows}" if part else f"all {result.n_rows}"
-    scope = f" {common.span_of(refit)}" if refit["gap_scope"] == "span" else ""
     lines = [
         f"best: {best}, validation error {100 * (best.error or 0.0):.3f} % on {best.n_validated} "
         f"rows",
-        f"trained on {trained} rows: {refit['status']}, certified gap "
-        f"{common.format_gap(refit['certified_gap'])}{' over these rows alone' * part}{scope}, "
-        f"{refit['n_support']} support vectors",
-        f"{values['seconds']:.1f} s, {values['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
+        f"trained on {values['refit']['n_rows']} of {result.n_rows} rows",
+        *runs.summary(values | values["refit"]),
     ]
     lines = common.table(rows, 2) + common.wrapped(lines, 4)
     return [*lines, *common.next_lines(values["next"]), values["model"]]

@@ -119,7 +119,7 @@ def test_what_a_table_lacks_is_named(ooc_fw, trained, tmp_path):
         outcome.assert_refused(reason)
     new.write_text(header + "100.5,Rom,1\n")
     ooc_fw("evaluate", model, new).assert_refused("has no column 'kind'", "--label")
-    ooc_fw("predict", model, new, "--dask", "local").assert_refused("by one process")
+    ooc_fw("predict", model, new, "--dask", "local").assert_refused("--dask is not for tables")
 
 
 def test_rows_without_a_label_can_be_left_out(ooc_fw, trained, tmp_path):

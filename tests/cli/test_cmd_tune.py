@@ -18,7 +18,8 @@ def test_table_and_model(ooc_fw, data_file, tmp_path):
     assert lines[-2].startswith(f"  ooc-fw train {data_file} --kernel=rbf --C=")
     assert sum(line.startswith("*") for line in lines) == 1
     assert "validation error " in outcome.out
-    assert "trained on all 200 rows: converged, certified gap" in outcome.out
+    assert "trained on 200 of 200 rows\nconverged: relative gap " in outcome.out
+    assert ", certified over all rows\n" in outcome.out
     assert max(map(len, lines[: lines.index("next:")])) <= 80
     assert lines[-1] == str(model)
     assert outcome.err.count(": error ") == 4  # a line for each candidate and stage
@@ -112,6 +113,6 @@ def test_the_model_after_a_signal(ooc_fw, data_file, model_file, tmp_path, monke
         assert outcome.err == "ooc-fw: interrupted\n"
     else:
         assert "best: rbf, C" in outcome.out
-        rows = "all 200 rows" if at in ("within", "late") else "150 of 200 rows"
-        assert f"trained on {rows}: interrupted" in outcome.out
+        n_rows = 200 if at in ("within", "late") else 150
+        assert f"trained on {n_rows} of 200 rows\ninterrupted: relative gap " in outcome.out
         assert load_model(unfinished).status == "interrupted"
