@@ -67,31 +67,46 @@ class Preconditioner:
         self._diagonals = np.zeros((k, n))  # of H
         self._factors = np.zeros(problem.targets.shape)
         self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # factors that can be solved with
+        self._wanted = self._known
         self._multiple = 1.0
-        self.exact = True  # whether no diagonal had to be enlarged: no more lacks than rounding
+        self.exact = True  # whether solutions lack no more than rounding
 
     def release(self) -> None:
         """Free the memory; nothing can be solved for any more."""
         self._matrices = np.empty((0, 0, 0))
         self._known[:] = False
 
-    def follow(self, all_inside: BoolArray, multiple: float, wanted: BoolArray) -> None:
+    def follow(
+        self, all_inside: BoolArray, multiple: float, wanted: BoolArray, worth: float = np.inf
+    ) -> None:
         """Take the rows of the sample that are inside the margin of each classifier, shape (n, k).
 
         Every other row of the sample stands for `multiple` rows. Only the classifiers that are
-        `wanted`, shape (k,), can be solved for afterwards.
+        `wanted`, shape (k,), can be solved for afterwards. A classifier keeps its factor while less
+        than a quarter of the penalties has changed, unless a new one takes no more than `worth`
+        sums for each landmark.
         """
-        for array in (self._matrices, self._diagonals, self._factors):
-            array *= multiple / self._multiple
-        self._multiple = multiple
+        if multiple != self._multiple:
+            for array in (self._matrices, self._diagonals, self._factors):
+                array *= multiple / self._multiple
+            self._multiple = multiple
+            self._known[:] = False
         weights = self._problem.penalties * multiple
         weights[self._places] = self._problem.penalties[self._places]
-        self._known = wanted.copy()
+        self._wanted = wanted
         self.exact = True
         for c in np.flatnonzero(wanted).tolist():
-            self._take(c, np.where(all_inside[:, c], weights, 0.0))
+            factors = np.where(all_inside[:, c], weights, 0.0)
+            change = np.abs(factors - self._factors[:, c])
+            sums = (np.count_nonzero(change) + len(self._span) / 3) * len(self._span)
+            similar = change.sum() <= 0.25 * self._factors[:, c].sum()
+            if self._known[c] and similar and sums > worth:
+                self.exact = False
+                continue
+            self._take(c, factors)
             make = partial(self._summed, c)
             _, shift = factorise(make, self._span.landmarks.engine.pool, lower=False)
+            self._known[c] = True
             self.exact &= shift == 0
 
     def _take(self, c: int, factors: Float64Array) -> None:
@@ -120,7 +135,7 @@ class Preconditioner:
     def solve(self, residual: Float64Array) -> Float64Array:
         """(G + H)^-1 of each classifier's residual, shape (k, N); 0 for those not wanted."""
         solution = np.zeros_like(residual)
-        for c in np.flatnonzero(self._known).tolist():
+        for c in np.flatnonzero(self._wanted & self._known).tolist():
             factor = self._matrices[c], False
             solution[c] = cho_solve(factor, residual[c], check_finite=False)
         return solution
@@ -177,7 +192,10 @@ class Newton:
             promised = np.maximum(target * point.primal, promised)
             # Residuals that float32 hides count most where landmarks are many.
             missed = bool((wanted & (there.gap * point.primal > 3 * promised)).any())
-            self.exact_products |= point.exact and missed
+            if missed and point.exact and not self.exact_products:
+                self.exact_products = True
+                if not (there.gap < point.gap).all():
+                    continue
             # Less is lost in rounding.
             gained = point.primal - there.primal > 1e-10 * point.primal
             stuck = not gained[wanted].any()
@@ -206,6 +224,11 @@ class Newton:
         if exact and not point.exact:  # objectives in float32 and float64 differ by 1e-3
             if (there.primal <= (1 + 1e-3) * point.primal).all():
                 return there, promised
+        halved = there.gap <= np.maximum(target, 0.5 * point.gap)
+        # A length that P alone decides can have ten times the gap, if P hardly differs.
+        near = there.primal >= (1 - 1e-4) * point.primal
+        if ((halved | near) & (there.primal <= point.primal)).all():
+            return there, promised
         lengths = self._best_lengths(point, there)
         # Another gradient is worth its pass.
         far = (lengths < (0.75 if exact else 0.5)) | (lengths > 1.5)
@@ -229,7 +252,10 @@ class Newton:
         """
         active = self.passes.problem.inside(point.gradient.decisions)
         inside = active if self.sample is None else active[self.sample]
-        self.preconditioner.follow(inside, len(active) / len(inside), wanted)
+        # A new factor saves a few products, whose values are read from memory: 8 sums of a factor
+        # take the time of one. Without products it has to be new.
+        worth = np.inf if self.sample is None else 40 * np.count_nonzero(active)
+        self.preconditioner.follow(inside, len(active) / len(inside), wanted, worth)
         self.stepped = True
         residual = np.where(wanted[:, None], point.residual, 0.0)
         z = self.preconditioner.solve(residual)

@@ -191,7 +191,7 @@ class Span:
         All places unless a tenth is close to the span of others: jitter takes care of a few.
         """
         distances = np.square(np.diagonal(self._factor)) - self.jitter
-        if np.count_nonzero(distances < 100 * self.jitter) < 0.1 * len(self):
+        if np.count_nonzero(distances < 2 * self.jitter) < 0.1 * len(self):
             return np.arange(len(self))
         matrix = self.landmarks.inner_products()
         _, order, rank, _ = lapack.dpstrf(matrix, tol=self.jitter, lower=1, overwrite_a=1)
@@ -285,14 +285,14 @@ class Sample:
     ) -> Sample:
         """Draw a sample for so many landmarks, which contains the rows `wanted`.
 
-        It has 6 to 20 rows for each landmark, as many as make their products with each other 800
+        It has 4 to 20 rows for each landmark, as many as make their products with each other 800
         times the kernel values of a pass. The pool has at most a third of all rows, and is the
         sample if that is not half as many again.
         """
         n_rows = source.n_rows
         n_wanted = 0 if wanted is None else len(wanted)
         most = sample_rows(n_landmarks, source.decoded_bytes / n_rows) - n_wanted
-        each = np.clip(800.0 * n_rows / n_landmarks**2, 6, 20)
+        each = np.clip(800.0 * n_rows / n_landmarks**2, 4, 20)
         n_sample = min(most, n_rows, int(each * n_landmarks))
         n_pool = min(most, n_rows // 3)
         if n_pool < 1.5 * n_sample:
