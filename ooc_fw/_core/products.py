@@ -44,10 +44,11 @@ def clear_columns(indices, indptr, places, columns):
 def dot_tile(rows, places, columns, scratch, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
-    `columns` may be wider than `out`, and `scratch` holds two arrays as long as the longest row, of
-    the types of its values and of `places`. O(stored values x width), without those of features
-    that no vertex has; taking four stored values at a time saves three of four passes over the
-    running sums. Function calls in place of the inner loops would take as long as the loops.
+    `columns` may be wider than `out`, and `scratch` holds two arrays, longer by 3 than the longest
+    row, of the types of its values and of `places`. O(stored values x width), without those of
+    features that no vertex has; taking four stored values at a time, the last ones with the line of
+    zeros, saves three of four passes over the running sums. Function calls in place of the inner
+    loop would take as long as the loop.
     """
     width = out.shape[1]
     data, indices, indptr = rows
@@ -60,20 +61,14 @@ def dot_tile(rows, places, columns, scratch, out):
             n += lines[n] > 0
         row = out[i]
         row[:] = 0
-        p = 0
-        while p + 4 <= n:
+        lines[n : n + 3] = 0
+        values[n : n + 3] = 0
+        for p in range(0, n, 4):
             a, b, c, d = values[p], values[p + 1], values[p + 2], values[p + 3]
             za, zb = columns[lines[p]], columns[lines[p + 1]]
             zc, zd = columns[lines[p + 2]], columns[lines[p + 3]]
             for j in range(width):
                 row[j] = (((row[j] + a * za[j]) + b * zb[j]) + c * zc[j]) + d * zd[j]
-            p += 4
-        while p < n:
-            a = values[p]
-            za = columns[lines[p]]
-            for j in range(width):
-                row[j] += a * za[j]
-            p += 1
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -145,8 +145,8 @@ class _SparseProduct(_Product):
             compiled.overlap_tile(rows, self._places, self._columns, tile)
         else:
             data, _, indptr = rows
-            longest = int(np.diff(indptr).max(initial=0))
-            scratch = np.empty(longest, data.dtype), np.empty(longest, self._places.dtype)
+            size = int(np.diff(indptr).max(initial=0)) + 3
+            scratch = np.empty(size, data.dtype), np.empty(size, self._places.dtype)
             compiled.dot_tile(rows, self._places, self._columns, scratch, tile)
 
     def unload(self) -> None:

@@ -50,7 +50,7 @@ def test_dot_and_overlap_tiles(overlap, dtype, rtol, X, spare):
         twice = norms[:cut, None] + norms[cut:] - np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
         expected, scale = twice / 2, norms[:cut, None] + norms[cut:]
     else:
-        scratch = np.empty(20, dtype), np.empty(20, z[0].dtype)
+        scratch = np.empty(23, dtype), np.empty(23, z[0].dtype)
         products.dot_tile(x, *z, scratch, out)
         expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
     assert (np.abs(out - expected) <= rtol * scale).all()
