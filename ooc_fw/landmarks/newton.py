@@ -254,7 +254,7 @@ class Newton:
         inside = active if self.sample is None else active[self.sample]
         # A new factor saves a few products, whose values are read from memory: 8 sums of a factor
         # take the time of one. Without products it has to be new.
-        worth = np.inf if self.sample is None else 40 * np.count_nonzero(active)
+        worth = np.inf if self.sample is None else 40.0 * int(np.count_nonzero(active))
         self.preconditioner.follow(inside, len(active) / len(inside), wanted, worth)
         self.stepped = True
         residual = np.where(wanted[:, None], point.residual, 0.0)
