@@ -197,14 +197,6 @@ class Model:
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
         return replace(self, rows=numbers, weighted_rows=weighted)
 
-    def with_sigmoids(self, sigmoids: Sequence[tuple[float, float]]) -> Model:
-        """Same model, with a and b of the sigmoid of each classifier."""
-        classifiers = [
-            replace(one, sigmoid_a=a, sigmoid_b=b)
-            for one, (a, b) in zip(self.classifiers, sigmoids, strict=True)
-        ]
-        return replace(self, classifiers=classifiers)
-
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
     ) -> Float64Array:

@@ -314,8 +314,9 @@ def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
         blocks = decide(found.model, part, threads=wanted.threads, dask=session.dask)
         values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
     known = problem.codes[rest.rows]
-    sigmoids = []
-    for column, (negative, positive) in enumerate(found.model.sides.tolist()):
+    classifiers = []
+    for k, (negative, positive) in enumerate(found.model.sides.tolist()):
         here = (known == negative) | (known == positive) | (negative == REST)
-        sigmoids.append(fit_sigmoid(values[here, column], known[here] == positive))
-    return fitted.model.with_sigmoids(sigmoids)
+        a, b = fit_sigmoid(values[here, k], known[here] == positive)
+        classifiers.append(replace(fitted.model.classifiers[k], sigmoid_a=a, sigmoid_b=b))
+    return replace(fitted.model, classifiers=classifiers)
