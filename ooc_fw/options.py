@@ -288,21 +288,6 @@ class TaskOptions(_Checked):
     )
 
 
-@_documented
-@dataclass(frozen=True)
-class SearchOptions(_Checked):
-    """What a search validates by."""
-
-    validation_share: float = option(
-        0.3, "share of the rows in the validation part", name="--validation", **SHARE
-    )
-    metric: str = option(
-        "auto",
-        "auto is accuracy, auc of novelty, r2 of regression",
-        choices=("auto", "accuracy", "balanced_accuracy", "auc", "r2"),
-    )
-
-
 SCALINGS = ("none", "minmax", "maxabs", "standard")
 
 

@@ -9,13 +9,11 @@ from ooc_fw import InputError, TrainOptions
 from ooc_fw.options import (
     ConvertOptions,
     KernelOptions,
-    SearchOptions,
     TaskOptions,
     option_fields,
 )
-from ooc_fw.training.tuning import METRICS_OF
 
-RECORDS = (TrainOptions, KernelOptions, TaskOptions, SearchOptions, ConvertOptions)
+RECORDS = (TrainOptions, KernelOptions, TaskOptions, ConvertOptions)
 FIELDS = [
     pytest.param(record, name, declared, id=f"{record.__name__}.{name}")
     for record in RECORDS
@@ -27,12 +25,6 @@ def test_every_field_is_declared():
     for record in RECORDS:
         fields = {own.name for own in dataclasses.fields(record)}
         assert option_fields(record).keys() == fields
-
-
-def test_words_of_searches_are_those_that_are_known():
-    declared = option_fields(SearchOptions)
-    metrics = {name for names in METRICS_OF.values() for name in names}
-    assert {*declared["metric"].choices} == {"auto", *metrics}
 
 
 @pytest.mark.parametrize(("record", "name", "declared"), FIELDS)

@@ -51,7 +51,6 @@ _TASK = option_fields(options.TaskOptions)
 ARGUMENTS = {
     **option_fields(options.ConvertOptions),
     **option_fields(options.KernelOptions),
-    **option_fields(options.SearchOptions),
     **_TRAIN,
     "C": replace(
         _TRAIN["C"],
@@ -73,6 +72,11 @@ ARGUMENTS = {
         metavar="TASK",
     ),
     "ordinary": Option(None, "of novelty: learn these rows alone", metavar="LABEL"),
+    "metric": Option(
+        "auto",
+        "accuracy, balanced_accuracy, auc, r2; auto is accuracy, auc of novelty, r2 of regression",
+        metavar="METRIC",
+    ),
     "probability": flag("let the model give probabilities, in up to twice the time"),
     "class_weight": Option(
         None,

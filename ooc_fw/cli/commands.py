@@ -106,7 +106,7 @@ to more rows, and the best of all is trained on all rows.
   ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
         data: labels x_name single_tasks: contamination epsilon ordinary
-        what_is_tried: degree coef0 validation: metric validation_share seed
+        what_is_tried: degree coef0 validation: metric seed
         training: tol landmarks exact threads messages: json quiet|verbose""",
         {
             "kernel": Option(None, "kernels (default: rbf,laplacian)", metavar="NAMES"),

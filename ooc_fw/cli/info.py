@@ -113,7 +113,7 @@ def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) ->
 def _advised(
     args: argparse.Namespace, advice: list[Advice], *, is_ready: bool = False
 ) -> dict[str, list[str]]:
-    """Five sentences, and the command that converts with the options beside them, or trains."""
+    """The sentences, and the command that converts with the options beside them, or trains."""
     # Of rows that are ready for training, labels may still be elsewhere.
     used = [a for a in advice if not is_ready or a[1:2] in (("--label",), ("--task",))]
     options = [word for _, *more in used for word in more]
@@ -121,7 +121,7 @@ def _advised(
     names = [n for n in ("label", "labels", "x_name", "header") if f"--{n}" not in options]
     command = [*words, *given_arguments(args, names), *options]
     said = [sentence for sentence, *_ in advice if sentence]
-    return {"advice": said[:5], "next": [shlex.join(command)]}
+    return {"advice": said, "next": [shlex.join(command)]}
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ooc_fw.training.tuning import TuneResult, tune
 
 def run(args: argparse.Namespace) -> int:
     """Find the best kernel, C and gamma, and train with them."""
-    names = "task ordinary contamination epsilon degree coef0 validation_share metric"
+    names = "task ordinary contamination epsilon degree coef0 metric"
     wanted = {n: getattr(args, n) for n in names.split() if getattr(args, n) is not None}
     if args.kernel is not None:
         wanted["kernel"] = [name.strip() for name in args.kernel.split(",")]
@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
         "next": [_command(args, result, place.output)],
         "model": str(path),
     }
-    lines = _lines(result, described | values)
-    common.print_result(args, values, lines)
+    common.print_result(args, values, _lines(result, described | values))
     runs.warn_inexact(result.fitted.why_inexact(), values["refit"], place.note(path))
     return place.status(result.signal)
 

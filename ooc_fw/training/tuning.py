@@ -29,7 +29,7 @@ from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, cached, draw_parts
 from ooc_fw.kernels.functions import KERNELS, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TASKS, SearchOptions, TrainOptions
+from ooc_fw.options import TASKS, TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Callback, Status
@@ -60,10 +60,11 @@ _REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a t
 
 
 @dataclass(frozen=True)
-class TuneOptions(SearchOptions):
-    """What `tune` tries, beside how it validates; InputError for what cannot be tried."""
+class TuneOptions:
+    """What `tune` tries, and by what it chooses; InputError for what cannot be tried."""
 
     task: str = "classification"
+    metric: str = "auto"  # one of `METRICS_OF` the task
     ordinary: Any = None  # label of the rows that novelty learns; the others serve for validation
     contamination: float | None = None
     epsilon: float | None = None
@@ -74,7 +75,6 @@ class TuneOptions(SearchOptions):
     gammas: Sequence[float | str] | None = None  # the same; one may be "auto" or "scale"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
         owners = {"ordinary": "novelty", "contamination": "novelty", "epsilon": "regression"}
@@ -420,7 +420,7 @@ class _Search:
     def _folds(self) -> list[Int64Array]:
         """Rows that are held out together: one part, or four of few rows."""
         n = self.source.n_rows
-        sizes = [min(round(self.wanted.validation_share * n), _MOST_VALIDATED)]
+        sizes = [min(round(0.3 * n), _MOST_VALIDATED)]
         if n <= _MOST_VALIDATED:
             sizes = [max(1, min(sizes[0], n // 4))] * 4
         if not 0 < sizes[0] < n or sum(sizes) > n:
@@ -448,8 +448,8 @@ class _Search:
             lacks = self.ordinary is None and len(np.unique(self.truth[rows])) < n_classes
             if lacks or (self.metric == "auc" and len(np.unique(truth)) < n_classes):
                 raise InputError(
-                    f"a part of {self.source.name} has no rows of one class; use more rows, "
-                    f"another seed, or another validation share"
+                    f"a part of {self.source.name} has no rows of one class; use more rows or "
+                    f"another seed"
                 )
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
         train = cached(SubsetSource(rest.source, rows), room)

@@ -86,10 +86,9 @@ train --stream d.txt --method fw => --method has no part in
 train --stream d.txt --probability => --probability has no part in
 train --stream d.txt --dask threads => --dask has no part in
 
-tune d.h5 --metric f1 => accuracy, balanced_accuracy, auc
+tune d.h5 --metric f1 => accuracy or balanced_accuracy or auc
 tune d.h5 -o d.h5 => would replace the input
 tune d.h5 --C 0,1 => --C: must be a positive number, not '0'
-tune d.h5 --validation 1.5 => positive number, at most 0.999999, not '1.5'
 tune d.h5 --C=many => --C
 
 predict m.h5 d.h5 --json => --json needs -o FILE

@@ -119,8 +119,7 @@ def test_other_metrics(metric):
     [
         ({"Cs": []}, "nothing to try"),
         ({"Cs": [0.0, 1]}, "C must be a positive number"),
-        ({"metric": "f1"}, "metric must be one of auto, accuracy, balanced_accuracy, auc, r2"),
-        ({"validation_share": 0.0}, "validation_share must be a positive number"),
+        ({"metric": "f1"}, "f1 is not for classification; choose by accuracy or"),
         ({"gammas": ["wide"]}, "gamma must be"),
         ({"epsilon": 1.0}, "epsilon is for the task regression"),
         ({"ordinary": "a"}, "ordinary is for the task novelty"),
