@@ -27,7 +27,7 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-KEPT_BYTES = 32 << 20  # decoded bytes that are kept of one array, or two chunks if these are larger
+Read: TypeAlias = Callable[[int, int], AnyArray]  # reads elements or rows start:stop
 
 
 class ReadArray:
@@ -37,9 +37,7 @@ class ReadArray:
     chunk_rows: int | None = None  # rows or values of a chunk; None without chunks
     compressed = False  # whether a chunk is decoded whole, whatever is asked of it
 
-    def __init__(
-        self, shape: tuple[int, ...], dtype: Any, read: Callable[[int, int], AnyArray]
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, read: Read) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._read = read
@@ -66,21 +64,17 @@ class DecodedChunks(ReadArray):
     compressed = True
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        decode: Callable[[int, int], AnyArray],
-        borders: Int64Array,
+        self, shape: tuple[int, ...], dtype: Any, decode: Read, borders: Int64Array
     ) -> None:
         super().__init__(shape, dtype, decode)
-        places = borders.tolist()
-        self._borders: list[int] = places
+        places: list[int] = borders.tolist()
+        self._borders = places
         # The memory plan counts 512 bytes for a word.
         item_bytes = 512 if self.dtype.hasobject else self.dtype.itemsize
         row_bytes = item_bytes * math.prod(shape[1:])
         self.chunk_rows = int(np.diff(borders).max(initial=0))
         chunk_bytes = max(1, self.chunk_rows * row_bytes)
-        self.kept_bytes = min(max(KEPT_BYTES, 2 * chunk_bytes), shape[0] * row_bytes)
+        self.kept_bytes = min(max(32 << 20, 2 * chunk_bytes), shape[0] * row_bytes)
         keep = lru_cache(max(2, self.kept_bytes // chunk_bytes))
         self._chunk = keep(lambda number: decode(places[number], places[number + 1]))
         self._lock = threading.Lock()
@@ -325,7 +319,7 @@ def find_in_file(dataset: Any) -> FileArray | None:
     return FileArray(dataset.file.filename, shape, dataset.dtype, [place])
 
 
-def _reader(node: Any, dtype: Any) -> Callable[[int, int], AnyArray]:
+def _reader(node: Any, dtype: Any) -> Read:
     """Function that reads rows of an array by the library that opened it."""
     path = path_of(node)
 

@@ -56,10 +56,8 @@ class Categories:
 def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetSource]:
     """The rows to train on, and those in `rows`, which no label of the first part may tell.
 
-    Every validation cuts its rows by this function: `split`, `train_test_split`, each fold of
-    `tune`, and calibration. Features that are made of labels are made again from the first part.
-    A smaller training set is a `SubsetSource` of ``train.source`` at some of ``train.rows``. Both
-    parts count rows as `source` does, and it stays open when they are closed.
+    Every validation cuts its rows so: features that are made of labels are made again from the
+    first part. A smaller one is a `SubsetSource` of ``train.source`` at some of ``train.rows``.
     """
     rest = np.delete(np.arange(source.n_rows), rows)
     if source.categories is not None:

@@ -141,10 +141,8 @@ def _kind_of(path: str) -> str:
 
 def conversion(path: str) -> str:
     """The command that converts a file."""
-    name = Path(path).name
-    target = f"{name.split('.')[0].lstrip('-') or 'data'}.h5"  # "-" begins an option
-    target = target if target != name else f"converted-{target}"
-    return shlex.join(["ooc-fw", "convert", path, target])
+    stem = Path(path).name.split(".")[0].lstrip("-")  # which begins an option
+    return shlex.join(["ooc-fw", "convert", path, f"{stem or 'data'}.h5"])
 
 
 def _open_labels(labels: Any) -> Sliceable:

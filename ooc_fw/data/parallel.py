@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -65,12 +66,11 @@ class Workers:
 
 def _begun(futures: Iterable[Any], number: int) -> Iterator[Any]:
     """Futures in order, `number` of them made before the first one is needed."""
-    pending: deque[Any] = deque()
-    for future in futures:
-        pending.append(future)
-        if len(pending) >= number:
-            yield pending.popleft()
-    yield from pending
+    following = iter(futures)
+    pending = deque(islice(following, number))
+    while pending:
+        yield pending.popleft()
+        pending.extend(islice(following, 1))
 
 
 def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:

@@ -26,14 +26,9 @@ from ooc_fw.system.errors import InputError
 
 
 class SubsetSource(RowSource):
-    """Some of the rows of another source, which stays open when this one is closed.
-
-    `rows` holds their numbers, in increasing order. InputError is raised if there are none.
-    """
+    """The rows with these increasing numbers in another source, which is not closed with it."""
 
     def __init__(self, source: RowSource, rows: Int64Array) -> None:
-        if len(rows) == 0:
-            raise InputError(f"a part of {source.name} has no rows; take more of them")
         super().__init__(
             source.name,
             (len(rows), source.n_features),

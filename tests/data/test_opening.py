@@ -37,7 +37,7 @@ def unknown_lengths():
     ("name", "content", "message"),
     [
         ("a9a.txt", b"+1 3:1 11:0.5\n", "is LIBSVM text; .*ooc-fw convert .*a9a.txt a9a.h5"),
-        ("data.h5", b"-1 1:2\n", "data.h5 is LIBSVM text; .* converted-data.h5"),
+        ("data.h5", b"-1 1:2\n", "data.h5 is LIBSVM text; .* convert .*data.h5"),
         ("a.csv", b"1,2,3\n", r"a.csv is a table; .* ooc-fw convert \S*a.csv a.h5 --label COLUMN$"),
         ("a.tsv.gz", b"\x1f\x8b\x08", r"tsv.gz is a table; .* ooc-fw convert .* --label COLUMN$"),
         ("a", b"x;y\n1;2\n", r"a is a table; .* ooc-fw convert \S*a a.h5 --label COLUMN$"),
