@@ -72,7 +72,7 @@ test, truth = np.load("rings-test.npy"), np.load("rings-test-y.npy")
 found = {}
 def note(name, model, truth=truth):
     found[name] = {
-        "objective": [one.rho / 2 for one in model.model_.classifiers],
+        "objective": [one.dual or one.rho / 2 for one in model.model_.classifiers],
         "accuracy": float((model.predict(test) == truth).mean()),
     }
 rng = np.random.default_rng(0)
