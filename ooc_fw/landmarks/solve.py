@@ -139,7 +139,7 @@ class _Run(Surroundings):
         for number in range(3):  # rounds, each to a smaller gap
             steps_target = 0.9 * target / 4**number  # the rest is the bound on rounding
             # The rounding of float32 alone is a gap of 0.02 at 2,000 landmarks on covtype.
-            point = self._minimise(newton, point, steps_target, exact_below=0.1)
+            point = self._minimise(newton, point, steps_target, exact_below=0.5)
             if self._passes():
                 return Status.CONVERGED
         return Status.ROUNDING

@@ -134,7 +134,8 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     Without a `limit` on the peak of resident memory it is half of what is `available` in all
     (`memory_total`), or the least that the run needs if that is more. OverLimitError if the limit
     cannot be met. Of what the least run leaves, vertices, blocks of rows and rows kept in memory
-    may have a quarter each, threads an eighth; kernel values take the rest.
+    may have a quarter each, threads an eighth; kernel values take the rest. Vertices may take half,
+    from the kernel values.
     """
     needed = least_bytes(work)
     budget = max(needed, available // 2) if limit is None else limit
@@ -143,11 +144,12 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     quarter = (budget - needed) // 4
     rows = min(work.block_rows, work.least_rows + quarter // (_COPIES * max(1, work.row_bytes)))
     threads = min(64, 1 + quarter // (2 * work.thread_bytes()))
-    vertices = min(work.n_rows, _LEAST_VERTICES + quarter // work.vertex_bytes)
     row_cache = work.decoded_bytes * work.cacheable
     if row_cache > min(quarter, _CACHE_BYTES):
         row_cache = 0
-    others = work.exact(vertices, rows, threads) + row_cache
+    # Kernel values give way to more vertices than the fewest, when these come.
+    vertices = min(work.n_rows, _LEAST_VERTICES + 2 * quarter // work.vertex_bytes)
+    others = work.exact(_LEAST_VERTICES, rows, threads) + row_cache
     more = min(budget - others, 4 * vertices * (vertices + 4096))
     values = _LEAST_KERNEL_BYTES + more
     return MemoryPlan(work, others + more, limit, threads, vertices, rows, 0, values, row_cache)
