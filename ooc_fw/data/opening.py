@@ -6,7 +6,7 @@ import functools
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,11 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
             root = zarr.open(path, mode="r")
         source = _open(root, given, x_name, label)
     else:
-        root = containers.open_file(path)
-        source = open_container(root, given, x_name, label)
-        source.callback(containers.close_file, root)
+        with ExitStack() as resources:
+            root = containers.open_file(path)
+            resources.callback(containers.close_file, root)
+            source = open_container(root, given, x_name, label)
+            source.callback(resources.pop_all().close)
     source.name = path
     seen = (*source.stamps.values(),)
     source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
@@ -141,8 +143,10 @@ def _kind_of(path: str) -> str:
 
 def conversion(path: str) -> str:
     """The command that converts a file."""
-    stem = Path(path).name.split(".")[0].lstrip("-")  # which begins an option
-    return shlex.join(["ooc-fw", "convert", path, f"{stem or 'data'}.h5"])
+    name = Path(path).name
+    target = f"{name.split('.')[0].lstrip('-') or 'data'}.h5"  # "-" begins an option
+    target = target if target != name else f"converted-{target}"
+    return shlex.join(["ooc-fw", "convert", path, target])
 
 
 def _open_labels(labels: Any) -> Sliceable:

@@ -106,10 +106,13 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
         yield Workers(threads if dask or here is None else here)
     elif isinstance(dask, str) and (dask == "processes" or ":" in dask):
         with _connected(dask, threads) as client:
+            from dask.config import set as configured
             from distributed import CancelledError, KilledWorker
 
             try:
-                yield Workers(threads, client)
+                # A model that all tasks share is no mistake, as distributed would warn.
+                with configured({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+                    yield Workers(threads, client)
             except (KilledWorker, CancelledError) as error:
                 raise ChildProcessError(
                     f"the cluster gave a task up ({error}); its workers may have died of lack of "
