@@ -195,7 +195,7 @@ class Newton:
             if missed and point.exact and not self.exact_products:
                 self.exact_products = True
                 if not (there.gap < point.gap).all():
-                    continue
+                    continue  # the step is taken anew
             # Less is lost in rounding.
             gained = point.primal - there.primal > 1e-10 * point.primal
             stuck = not gained[wanted].any()
