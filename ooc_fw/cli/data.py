@@ -35,7 +35,8 @@ def convert(args: argparse.Namespace) -> int:
         report = convert_files(inputs, output, options, like, progress=progress)
     scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
     result = _with_classes(vars(report)) | scaling
-    common.print_result(args, result, (), _lines(report, result["classes"]))
+    labels = _labels_of(result, report.targets)
+    common.print_result(args, result, (), _lines(report, labels))
     return DONE
 
 
@@ -60,12 +61,19 @@ def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
     return result | {"classes": {format_label(label): n for label, n in counts}}
 
 
-def _lines(report: ConversionReport, classes: dict[str, int]) -> list[str]:
+def _labels_of(result: Mapping[str, Any], targets: bool | None) -> str:
+    """What labels there are, in words."""
+    if targets:
+        return "labels: targets of a regression"
+    return f"classes: {format_value(result['classes'], 10)}"
+
+
+def _lines(report: ConversionReport, labels: str) -> list[str]:
     storage = "sparse" if report.sparse else "dense"
     order = "not shuffled" if report.seed is None else f"shuffled with seed {report.seed}"
     lines = [
         f"{report.output}: {report.n_rows} rows, {report.n_features} features, {storage}, {order}",
-        f"classes: {format_value(classes, 10)}",
+        labels,
     ]
     if not report.scaling.is_identity:
         lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
@@ -89,7 +97,7 @@ def split(args: argparse.Namespace) -> int:
             reports = split_source(source, rows, paths, args.compression)
     parts = [_with_classes(report) for report in reports]
     lines = [
-        f"{part['output']}: {part['n_rows']} rows; classes: {format_value(part['classes'], 10)}"
+        f"{part['output']}: {part['n_rows']} rows; {_labels_of(part, source.targets)}"
         for part in parts
     ]
     common.print_result(args, {"parts": parts}, (), lines)

@@ -76,7 +76,9 @@ def content_of(model: Model) -> bytes:
         else:
             file["classes"] = as_bytes(model.classes.tolist())
         group = file.create_group("machines")
-        classifier, group["sv"], group["beta"] = model.entries()
+        classifier, sv, beta = model.entries()
+        group["sv"] = sv
+        group["beta"] = beta
         group["indptr"] = np.searchsorted(classifier, np.arange(len(model.classifiers) + 1))
         for name in NUMBERS:
             group[name] = model.numbers(name)

@@ -290,9 +290,9 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
         return outcome
 
     outcome = run("convert", tmp_path / "t.csv", data, "--label", "price", "--task", "regression")
-    assert "classes: none" in outcome.err
+    assert "labels: targets of a regression" in outcome.err
     outcome = run("convert", tmp_path / "t.csv", tmp_path / "like.h5", "--like", data)
-    assert "classes: none" in outcome.err
+    assert "labels: targets of a regression" in outcome.err
     run("split", data, *parts)
     options = "--task", "regression", "--C", "10", "--epsilon", "1", "--landmarks", "100"
     found = json.loads(run("train", parts[0], "-o", model, *options, "--json").out)
