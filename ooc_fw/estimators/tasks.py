@@ -45,7 +45,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
     The model is exact if that can be afforded. Else, and if `landmarks` asks for it, the
-    weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help noisy``).
+    weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help choose``).
     More than two classes have a binary classifier for each pair of them (one-versus-one), with
     landmarks one for each class against the rest.
 
