@@ -27,7 +27,9 @@ FOLDER = PACKAGE / "guides"
 GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
-RUN = tuple("python README cells dask export extending gap novelty regression streams tables".split())
+RUN = tuple(
+    "python README cells dask export extending gap novelty regression streams tables".split()
+)
 WALKS = ("compare", "intrusion", "large")
 SESSIONS = ("README", "tutorial")
 COMING = ("data.md", "tasks.md")  # guides that others link to before they are written
