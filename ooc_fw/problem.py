@@ -41,12 +41,12 @@ class Problem:
 
     @property
     def row_classes(self) -> Int64Array:
-        """Class of each row, from 0, of which a sample has some each; 0 where there are none."""
+        """Class of each row, from 0, or 0 for all; a sample has rows from each class."""
         return np.zeros(self.source.n_rows, dtype=np.int64)
 
     @property
     def answers(self) -> AnyArray:
-        """What is to be learned of each row, by which a checkpoint knows its run."""
+        """Labels or targets of the rows, by which a checkpoint knows its run."""
         return self.row_classes
 
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
@@ -123,13 +123,13 @@ class NoveltyProblem(Problem):
     source: RowSource
     kernel: Kernel
     penalties: Float64Array | None = None
-    # Largest share of the training rows, above 0 and at most 0.5, that the model takes for novel:
-    # see `ooc_fw.training.tasks`. None: the offset is the score at the margin.
+    # Largest share of the training rows, above 0 and at most 0.5, that the model calls novel: see
+    # `ooc_fw.training.tasks`. With None the offset is the score at the margin.
     contamination: float | None = None
     task: ClassVar[str] = "novelty"
 
     def __post_init__(self) -> None:
-        TaskOptions(contamination=self.contamination)  # which checks it
+        TaskOptions(contamination=self.contamination)  # The options check the value.
 
     @property
     def answers(self) -> Int8Array:
@@ -142,7 +142,7 @@ class NoveltyProblem(Problem):
 
 @dataclass(frozen=True)
 class BinaryProblem(Problem):
-    """What one binary classifier is trained on.
+    """The problem of one binary classifier.
 
     Notes
     -----
@@ -157,26 +157,26 @@ class BinaryProblem(Problem):
         w = sum alpha_i y_i phi(x_i),   b = sum alpha_i y_i,   xi_i = alpha_i / C_i,
         h(x) = sum alpha_i y_i (k(x_i, x) + 1)   is the decision function; h / rho has margin 1.
 
-    Two equal rows of one class have the same slack, so that they count as one row with penalty
-    C_1 + C_2. Hence a row of weight w (C_i = w C) counts as w equal rows.
+    Two equal rows of one class have the same slack. They count as one row with penalty C_1 + C_2,
+    and a row of weight w (C_i = w C) counts as w equal rows.
 
-    The L2 one-class machine has all labels +1 and no b (SWAP paper, section 1). Since the alpha sum
-    to 1, b then adds 1 to rho and to every gradient: neither the weights nor D change. The steps
-    therefore run on the problem with b, and tolerances and results are those without it.
+    The L2 one-class machine has all labels +1 and no b (SWAP paper, section 1). The alpha sum to 1,
+    so that b adds 1 to rho and to every gradient, and changes neither the weights nor D. The steps
+    run on the problem with b. Tolerances and results are those of the problem without it.
 
-    The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap D / rho is the
-    worst margin violation on the scale where the margin is 1. (Papers that maximise use -f.) With
-    d = D / rho, alpha' Q alpha* >= (1 - d) rho, and by Cauchy and Schwarz it is at most the root of
-    rho 2 f*: so min f >= (1 - d)^2 f, which is 1 - 2 d for small d.
+    The duality gap is D = rho - min_i g_i >= f(alpha) - min f. The *relative* gap d = D / rho is
+    the worst margin violation if the margin is 1. (Papers that maximise use -f.) It bounds the
+    optimum f*: alpha' Q alpha* is at least (1 - d) rho, and by Cauchy and Schwarz it is at most the
+    root of rho 2 f*. Therefore f* >= (1 - d)^2 f, about (1 - 2 d) f for a small d.
     """
 
     source: RowSource
     labels: Int8Array  # (n_rows,): y_i, -1 or +1; both occur
     kernel: Kernel
     penalties: Float64Array | None = None  # the C_i, positive
-    one_class: bool = False  # whether all labels are +1, for novelty detection without the bias b
-    # Whether these are part of the rows of a stream: one of the labels may be missing, and a run
-    # ends without a certificate once the active set is full.
+    one_class: bool = False  # novelty detection: all labels are +1, and there is no bias b
+    # Whether the rows are a part of a stream. Then one of the labels may be missing, and a run ends
+    # without a certificate if the active set is full.
     partial: bool = False
 
     @property
@@ -202,16 +202,16 @@ class BinaryProblem(Problem):
 
     @property
     def bias_share(self) -> float:
-        """What the bias adds to rho, and should not: 1 for one class."""
+        """What the bias adds to rho although the problem has none: 1 for one class."""
         return 1.0 if self.one_class else 0.0
 
     def constant_diagonal(self, C: float) -> float | None:
-        """Delta^2 = k(x, x) + 1 + 1/C, or None where it depends on the row."""
+        """Delta^2 = k(x, x) + 1 + 1/C, or None if it depends on the row."""
         constant = self.kernel.constant_diagonal and self.penalties is None
         return 2 + 1 / C if constant else None
 
 
-_WANTED = {  # and what to do about others
+_WANTED = {  # the values that are valid, and what to do about the others
     "targets": ("must be finite numbers", "leave such rows out"),
     "penalties": ("must be positive numbers", "leave out rows of weight 0"),
     "labels": ("must be -1 or +1", "translate them, or use FrankWolfeSVC, which takes any labels"),
@@ -222,7 +222,7 @@ _WANTED = {  # and what to do about others
 def _check_rows(
     what: str, values: npt.NDArray[Any], n_rows: int, fits: npt.NDArray[np.bool_]
 ) -> None:
-    """Raise InputError unless each row has one of the values, which fits."""
+    """Raise InputError unless there is one value for each row, and all of them fit."""
     if values.shape != (n_rows,):
         raise InputError(f"{n_rows} rows need as many {what}, not an array of shape {values.shape}")
     wrong = np.flatnonzero(~fits)
@@ -235,8 +235,8 @@ def _check_rows(
 def check_signs(labels: npt.ArrayLike, n_rows: int, *, both: bool = True) -> Int8Array:
     """Labels of a binary problem as int8.
 
-    InputError is raised if there are not `n_rows` of them, one is neither -1 nor +1, or, with
-    `both`, one of the two is missing.
+    InputError is raised if their number is not `n_rows`, if one is neither -1 nor +1, or if `both`
+    are wanted and one of the two is missing.
     """
     given: npt.NDArray[Any] = np.asarray(labels)
     positive = given == 1
@@ -253,7 +253,7 @@ def check_weights(
 ) -> None:
     """Raise InputError unless the weights `alpha` of `rows` are on the simplex over `n_rows`.
 
-    They need not be `scaled` to the sum 1 where a run begins with them.
+    Weights with which a run begins may have another sum than 1: they are not `scaled`.
     """
     what, wanted = ("weights", "1") if scaled else ("the weights of a warm start", "more than 0")
     fits = rows.shape == alpha.shape == (len(rows),) and len(np.unique(rows)) == len(rows) > 0
@@ -266,7 +266,7 @@ def check_weights(
 
 
 def relative_gap(rho: float, least_gradient: float) -> float:
-    """Duality gap over rho: 1 - min g / rho, never below 0."""
+    """The duality gap divided by rho: 1 - min g / rho, and at least 0."""
     return max(0.0, 1.0 - least_gradient / rho)
 
 
@@ -286,8 +286,8 @@ class StoppingTest:
 
     kind: str
     tol: float
-    diagonal: float | None  # Delta^2 = k(x, x) + 1 + 1/C; None where it depends on x
-    bias_share: float = 0.0  # of rho, which does not count: see `BinaryProblem.bias_share`
+    diagonal: float | None  # Delta^2 = k(x, x) + 1 + 1/C; None if it depends on x
+    bias_share: float = 0.0  # what to take off rho: see `BinaryProblem.bias_share`
 
     def __post_init__(self) -> None:
         if self.kind == "meb" and self.diagonal is None:
@@ -312,17 +312,17 @@ class StoppingTest:
         return a + b / rho
 
     def target(self, rho: float, share: float = 1.0) -> float:
-        """A share of `relative_tolerance`, or the least gap that steps in float64 surely reach."""
+        """A share of `relative_tolerance`, but no less than what steps in float64 can reach."""
         return max(share * self.relative_tolerance(rho), FLOAT64_GAP)
 
 
-# A weight counts how often a row occurs, see `BinaryProblem`. Callers leave rows of weight 0 out.
+# A weight says how often a row counts, see `BinaryProblem`. Callers leave out rows of weight 0.
 
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
-"""Weight of each class by its label, or "balanced", or 1 for all."""
+"""A weight for each label, or "balanced", or None: 1 for all."""
 
 _LEAST, _LARGEST = 1e-100, 1e100
-"""Limits of C_i, between which neither 1 / C_i nor the square of a sum leaves float64."""
+"""Limits of C_i: between them 1 / C_i and squares of sums stay within float64."""
 
 
 def row_penalties(
@@ -332,11 +332,11 @@ def row_penalties(
     class_weight: ClassWeight = None,
     sample_weight: Float64Array | None = None,
 ) -> Float64Array | None:
-    """Penalty of each row; None when there are no weights, so that it is `C` for all.
+    """Penalty of each row; None if there are no weights: then it is `C` for all.
 
-    `codes` are the places of the rows' labels in `classes`, and sample weights are above 0. Classes
-    that a mapping lacks have weight 1; "balanced" is n_rows / (n_classes * rows of the class),
-    where each row counts by its weight. InputError for weights that cannot be used.
+    `codes` are the places of the rows' labels in `classes`, and sample weights are above 0. A class
+    that a mapping lacks has weight 1. "balanced" is n_rows / (n_classes * rows of the class), and
+    both numbers of rows are sums of sample weights. InputError is raised for other weights.
     """
     if class_weight is None and sample_weight is None:
         return None
@@ -354,7 +354,7 @@ def class_factors(
     class_weight: ClassWeight = None,
     sample_weight: Float64Array | None = None,
 ) -> Float64Array:
-    """Factor of C of each class, shape (n_classes,); arguments are those of `row_penalties`."""
+    """Factor of C for each class, shape (n_classes,); the arguments are as in `row_penalties`."""
     if class_weight is None:
         return np.ones(len(classes))
     if isinstance(class_weight, str) and class_weight == "balanced":
@@ -382,7 +382,7 @@ def class_factors(
 
 
 def _within_limits(penalties: Float64Array, name: str) -> Float64Array:
-    """The same penalties; InputError, with their `name`, where one that is not 0 is extreme."""
+    """Return the penalties; InputError tells their `name` if one is extreme and not 0."""
     wrong = np.flatnonzero(~((penalties == 0) | ((penalties >= _LEAST) & (penalties <= _LARGEST))))
     if len(wrong) > 0:
         raise InputError(
@@ -395,14 +395,14 @@ def _within_limits(penalties: Float64Array, name: str) -> Float64Array:
 def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int, C: float = 1.0) -> Float64Array:
     """Weights as float64.
 
-    InputError unless each row has one, none is negative, not all are 0, and those that are not 0
-    are, times `C`, within what float64 arithmetic takes.
+    InputError is raised unless each row has a weight of 0 or more, some weight is positive, and
+    all positive weights times `C` are within the limits for float64 arithmetic.
     """
     weights = np.asarray(sample_weight, dtype=np.float64)
     _check_rows("sample weights", weights, n_rows, (weights >= 0) & (weights < np.inf))
     if not weights.any():
         raise InputError("all sample weights are zero; give a positive weight to some rows")
-    # A product that is 0 by underflow is no weight of 0.
+    # A positive weight stays positive even if its product with C underflows to 0.
     with np.errstate(over="ignore", under="ignore"):
         products = np.where(weights > 0, np.maximum(weights * C, np.nextafter(0.0, 1.0)), 0.0)
     _within_limits(products, "sample_weight times C")

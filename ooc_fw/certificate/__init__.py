@@ -1,1 +1,1 @@
-"""The exact duality gap: a pass over all rows, and which rows the next one may leave out."""
+"""The exact duality gap: a pass over all rows, and the rows that the next pass may leave out."""

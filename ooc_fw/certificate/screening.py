@@ -1,4 +1,4 @@
-"""Screening: which rows can still violate after the weights have moved."""
+"""Screening: which rows may be violators after the weights have moved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 1 << 18  # rows whose bounds are compared with the floor togethe
 
 
 class Bounds(NamedTuple):
-    """What a `Screen` keeps of some rows, rounded outwards to float32; arrays of shape (k,)."""
+    """Numbers that a `Screen` keeps for k rows, rounded outwards to float32; shapes are (k,)."""
 
     lower: Float32Array  # at most g_ref
     norm: Float32Array  # at least |(phi(x), 1)|
@@ -56,20 +56,20 @@ class Screen:
         (1)  g_i >= g_ref_i - |dw| |phi(x_i)|,    |phi(x_i)|^2 = k(x_i, x_i) + 1.
 
     For a vertex z of the snapshot, the change of the decision, dw . phi(z), is known. If z is near
-    x_i, the following bound is the better one, since Cauchy-Schwarz is needed only for the
-    difference of the two:
+    x_i, a second bound is the better one. It needs Cauchy-Schwarz for the difference between x_i
+    and z only:
 
         (2)  g_i >= g_ref_i + y_i dw . phi(z) - |dw| |phi(x_i) - phi(z)|,
              |phi(x_i) - phi(z)|^2 = k(x_i, x_i) + k(z, z) - 2 k(x_i, z).
 
-    A row is screened out where (1) or (2) shows that its gradient is not below a floor. Neither
-    holds for a row of positive weight, so the caller computes the gradient of the support anyway.
-    With g'_i = y_i w . phi(x_i) at the vertices of the snapshot (`plain` at the later weights),
+    A row is screened out if (1) or (2) shows that its gradient is not below a floor. Neither holds
+    for a row of positive weight: the caller computes the gradients of these itself. The length of
+    dw follows from g'_i = y_i w . phi(x_i) at the vertices (`plain` at the later weights):
 
         |dw|^2 = |w|^2 + |w_ref|^2 - 2 sum_i a_ref_i g'_i,    |w|^2 = rho - sum_i a_i^2 / C_i.
 
-    This difference cancels digits, so it takes float64 values, and their rounding is added. An
-    active set that knows both gradients at all its vertices has a narrower bound: see
+    This difference cancels digits. Therefore it takes float64 values, and a bound on their rounding
+    is added. An active set that knows both gradients at all its vertices has a narrower bound, see
     `ActiveSet.moved`.
     """
 
@@ -77,16 +77,16 @@ class Screen:
     alpha: Float64Array  # (n_support,): their weights
     plain: Float64Array  # (n_support,): their gradients, each without its own a_i / C_i
     norm2: float  # |w_ref|^2, b included
-    rounding: float  # bound on the error of each of `plain`
-    # Bounds of every row, shape (n_rows,): see `Bounds`.
+    rounding: float  # bound on the error of each value of `plain`
+    # Bounds for every row, shape (n_rows,): see `Bounds`.
     lower: Float32Array
-    norm: Float32Array  # (1,) where all rows have the same
+    norm: Float32Array  # (1,) if all rows have the same norm
     vertex: npt.NDArray[np.unsignedinteger[Any]]
     distance: Float32Array
 
     @classmethod
     def empty(cls, n_rows: int, *, one_norm: bool = False, **snapshot: Any) -> Screen:
-        """A screen that knows nothing of the rows yet; `snapshot` are its other fields."""
+        """Make a screen without bounds for the rows; `snapshot` are its other fields."""
         norm = np.zeros(1 if one_norm else n_rows, dtype=np.float32)
         vertex = np.zeros(n_rows, dtype=np.min_scalar_type(len(snapshot["alpha"])))
         lower, distance = (np.full(n_rows, s * np.inf, dtype=np.float32) for s in (-1, 1))
@@ -103,7 +103,7 @@ class Screen:
             self.vertex[rows], self.distance[rows] = bounds.vertex, bounds.distance
 
     def distance_to(self, norm2: float, plain: Float64Array, rounding: float) -> float:
-        """At least |dw|, by the formula above; arguments are those of later weights."""
+        """Upper bound on |dw|, by the formula above; the arguments belong to later weights."""
         move2 = max(0.0, norm2 + self.norm2 - 2 * float(self.alpha @ plain))
         return math.sqrt(move2 + 4 * max(rounding, self.rounding))
 
@@ -116,10 +116,10 @@ class Screen:
         rounding: float,
         most: float = np.inf,
     ) -> npt.NDArray[np.intp] | None:
-        """Rows whose gradient may be below `floor` for later weights; None for more than `most`.
+        """Rows whose gradient may be below `floor` at later weights; None for more than `most`.
 
-        `labels` are those of all rows, and `move` is at least |dw|. `plain` and `rounding` are for
-        the later weights what the screen has for those of the snapshot: `plain` at its vertices.
+        `labels` are those of all rows, and `move` is at least |dw|. `plain` are the gradients at
+        the vertices of the snapshot for the later weights, and `rounding` bounds their errors.
         """
         change = labels[self.row_ids] * (plain - self.plain)  # dw . phi(z)
         unscreened, n_unscreened = [], 0

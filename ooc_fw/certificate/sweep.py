@@ -34,8 +34,8 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
-_CLEAR = 1.1  # of the gradient of violators, above which wide bounds will do for a screen
-_NUMBERED_ROWS = 8192  # rows of a block where rows are read by their numbers
+_CLEAR = 1.1  # a gradient above the violators' by this factor needs no narrow bound for a screen
+_NUMBERED_ROWS = 8192  # rows in a block if rows are read by their numbers
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class Certificate:
     certified_gap: float  # upper bound on the relative duality gap, `rounding` included
     rounding: float  # how far the bound may exceed the exact relative gap
     pair_gap: float  # (max g over the support - min g) / rho
-    objective: float  # from float64 kernel values, as is rho
-    rho: float
-    # Rows with g < rho (1 - tol). A row so near this threshold that float32 values cannot tell may
-    # be missed or counted, unless it is the worst.
+    objective: float  # from float64 kernel values
+    rho: float  # from float64 kernel values
+    # Rows with g < rho (1 - tol). If a row is so near this threshold that float32 values cannot
+    # tell, it may be missed or counted. The worst row is always told right.
     n_violators: int
-    worst: Int64Array  # the worst violators, increasing row numbers
+    worst: Int64Array  # the worst violators: increasing row numbers
 
     def without_bias(self) -> Certificate:
-        """The certificate of a problem of one class, in which the bias does not count.
+        """The certificate for one class, in which the bias does not count.
 
-        The gap D is the same, rho is less by the square of the sum of the weights, 1. rho errs by
-        no more than half of `rounding` times rho, which the bound includes: x / (x - 1) falls with
-        x.
+        The gap D stays, and rho is less by 1, the square of the sum of the weights. The bound on
+        D / (rho - 1) takes rho as small as it may be: it errs by at most half of `rounding` times
+        itself.
         """
         least = self.rho * (1 - self.rounding / 2)
         rho, factor = self.rho - 1.0, math.inf
@@ -80,16 +80,15 @@ class SupportWeights:
     """Weights to be certified."""
 
     rows: Rows  # (n_support, n_features): support vectors
-    row_ids: Int64Array  # (n_support,): their rows in the source, without repeats
-    alpha: Float64Array  # (n_support,): their weights, positive with sum 1 but for rounding
+    row_ids: Int64Array  # (n_support,): their row numbers in the source, all different
+    alpha: Float64Array  # (n_support,): their weights, positive; the sum is 1 apart from rounding
     C: float | Float64Array  # penalty of all rows, or of each support vector, (n_support,)
-    # Their gradient from float64 kernel values, each with its own alpha_i / C_i, where the caller
-    # has it already; and a bound on the error of each.
+    # Their gradients from float64 kernel values, alpha_i / C_i included, if the caller has them.
     grad: Float64Array | None = None
-    rounding: float = 0.0
+    rounding: float = 0.0  # bound on the error of each gradient
 
     def on_the_simplex(self) -> SupportWeights:
-        """The same divided by their sum, since another sum changes rho twice as much as gradients.
+        """Divide the weights by their sum: rho depends on the sum twice as much as gradients do.
 
         Each weight then errs by two units of itself, which `_certificate` includes.
         """
@@ -105,26 +104,26 @@ class SupportWeights:
 
 @dataclass(frozen=True)
 class Since:
-    """What has changed since a `Screen` was filled, and what it says of the unscreened rows."""
+    """What has changed since a `Screen` was filled, and the bounds of the unscreened rows."""
 
-    # Of each unscreened row a number that its gradient was not below, for the weights of then.
+    # Lower bound on the gradient of each unscreened row, for the weights of the screen.
     lower: Float32Array
     rows: Rows  # (n_changed, n_features): vertices whose weights have changed
-    change: Float64Array  # (n_changed,): by how much, times their labels
-    rounding: float  # bound on what both sums of the weights lack to 1
+    change: Float64Array  # (n_changed,): change of each weight, times the label
+    rounding: float  # bound on the distance from 1 of the old and the new sum of the weights
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a pass over the data seeks, and where."""
+    """What a pass over the data looks for, and in which rows."""
 
     tol: float  # relative gap above which a row counts as a violator
     n_worst: int = 0  # number of violators to remember
-    screen: Screen | None = None  # filled with bounds of every row; for a pass over all rows
-    # Increasing numbers of the only rows that are read. The caller knows, from a `Screen`, that no
+    screen: Screen | None = None  # a pass over all rows fills it with bounds for every row
+    # Increasing numbers of the rows to read; None for all. The caller knows from a `Screen` that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
-    since: Since | None = None  # if it is known, it rules out most of the unscreened rows
+    since: Since | None = None  # rules out most of the unscreened rows
     low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
 
 
@@ -147,11 +146,11 @@ class _Change:
     def may_be_below(
         self, rows: Rows, y: Int8Array, lower: Float32Array, floor: float
     ) -> npt.NDArray[np.intp]:
-        """Which rows may have a gradient below `floor`, if it was at least `lower` then.
+        """Which rows may have a gradient below `floor`, given their earlier bounds `lower`.
 
-        It has changed by y times the change of the decision value, whose float32 error is in
-        proportion to the sum of all changes. No decision value exceeds the largest product of
-        norms, and errs by that times the error of the weights.
+        A gradient has changed by y times the change of the decision value. The float32 error of
+        this change is in proportion to the sum of all changes. An error of the weights counts by
+        the largest product of norms, which no decision value exceeds.
         """
         found = self._functions.approximate(rows)
         error = self._size * (found.bound + self._functions.rounding) + self._rounding
@@ -161,10 +160,10 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Target:
-    """What is sought in every block."""
+    """What the search in every block needs to know."""
 
     kernel: Kernel
-    threshold: float  # rows of lesser gradient are violators
+    threshold: float  # rows with a smaller gradient are violators
     least: float  # least gradient of the support
     n_worst: int  # number of violators to remember
     with_bounds: bool  # whether a `Screen` wants bounds
@@ -177,19 +176,19 @@ class _Block:
 
     start: int
     stop: int
-    unscreened: Int64Array | None  # numbers of its rows, where only unscreened ones are read
-    support: Int64Array  # places in the block of support vectors, which are left out
-    labels: Int8Array  # of all rows of the block
+    unscreened: Int64Array | None  # its row numbers, if only unscreened rows are read
+    support: Int64Array  # places of support vectors in the block, which are left out
+    labels: Int8Array  # labels of all rows in the block
     lower: Float32Array | None = None  # see `Since`
 
     def read(self, source: RowSource) -> Rows:
-        """All its rows."""
+        """Read all rows of the block."""
         if self.unscreened is None:
             return source.read(self.start, self.stop)
         return source.take(self.unscreened)
 
     def others(self) -> tuple[Int64Array, Int64Array]:
-        """Places in the block, and row numbers, of rows that are no support vectors."""
+        """Places in the block, and row numbers, of the rows outside the support."""
         places = np.delete(np.arange(self.stop - self.start), self.support)
         if self.unscreened is None:
             return places, places + self.start
@@ -198,15 +197,15 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Findings:
-    """What the support and the blocks so far hold, or one block."""
+    """What was found in one block, or in the support and all blocks so far."""
 
-    least: float  # least float64 gradient; infinite where all rows are above the support
+    least: float  # least float64 gradient; infinite if all rows are above the support
     rounding: float  # bound on its error
     n_violators: int
-    # The worst violators that are no support vectors, in increasing order, and their gradients.
+    # The worst violators outside the support, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
-    bounds: Bounds | None = None  # of all rows of one block that are no support vectors
+    bounds: Bounds | None = None  # for all rows of one block outside the support
 
     def merged(self, block: _Findings, n_worst: int) -> _Findings:
         """These findings with those of the next block."""
@@ -221,9 +220,9 @@ class _Findings:
 
 
 def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array, Float64Array]:
-    """The `size` rows of least gradient, of equal ones the first; `ids` increase, before and after.
+    """The `size` rows with the least gradients; `ids` increase, before and after.
 
-    This order has no ties, so that the blocks do not matter.
+    Among equal gradients the first rows are taken, so that the result is the same for all blocks.
     """
     if len(ids) > size:
         best = np.argsort(grads, kind="stable")[:size]
@@ -233,7 +232,7 @@ def _least(ids: Int64Array, grads: Float64Array, size: int) -> tuple[Int64Array,
 
 
 def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, float]:
-    """Decision values in float64, and a bound on all their errors."""
+    """Decision values in float64, and one bound on the errors of all."""
     distinct, groups = distinct_rows(rows)
     values, bounds = decisions.exact(distinct)
     return values[groups], float(bounds.max(initial=0.0))
@@ -242,10 +241,10 @@ def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, floa
 def _is_open(
     values: Float64Array, bound: Float64Array, target: _Target, y: Int8Array, groups: Groups
 ) -> npt.NDArray[np.bool_]:
-    """Which distinct rows may be violators, or the least, with the label of any row like them.
+    """Which distinct rows may be violators or have the least gradient, with any of their labels.
 
-    Rows a little above are open as well if a `Screen` wants bounds: from narrow bounds, a later
-    pass can tell that it need not look at them.
+    If a `Screen` wants bounds, rows a little above are open as well: their bounds become narrow,
+    and a later pass can tell from these that it need not look at the rows.
     """
     grad, error = y * values[groups], bound[groups]
     least = min(target.least, float((grad + error).min()))
@@ -264,13 +263,13 @@ def _sweep_block(
 
     Notes
     -----
-    The least gradient of all rows must be known in float64. A row cannot be the least of all if its
-    lower bound from float32 values is above
+    The least gradient of all rows must be known in float64. A row cannot have it if its lower bound
+    from float32 values is above
 
-        floor = min(least gradient of the support, least upper bound in this block),
+        floor = min(least gradient of the support, least upper bound in this block).
 
-    so all others are computed again. The least upper bounds of *other* blocks would spare a few
-    more rows, but then findings would depend on the order of blocks.
+    The other rows are computed again. The least upper bounds of *other* blocks would spare a few
+    more rows, but then the findings would depend on the order of the blocks.
     """
     rows = block.read(source)
     others, ids = block.others()
@@ -286,8 +285,8 @@ def _sweep_block(
         if len(ids) == 0:
             return _Findings(math.inf, 0.0, 0)
 
-    # 1. Gradients from float32 kernel values, and bounds on their errors. Few vertices leave open
-    # what may be a violator or the least of all.
+    # 1. Gradients from float32 kernel values, and bounds on their errors. Sums over few vertices
+    # are enough for a row if they show that it is neither a violator nor the least.
     distinct, groups = distinct_rows(rows)
     with_nearest = target.with_bounds and target.kernel.constant_diagonal
     is_open = partial(_is_open, target=target, y=y, groups=groups)
@@ -295,7 +294,7 @@ def _sweep_block(
     grad = y * fast.values[groups]
     error = fast.bound[groups]
 
-    # 2. In float64 those that may be the least of all.
+    # 2. Gradients in float64 for the rows that may be the least of all.
     least, rounding = math.inf, 0.0
     floor = min(target.least, float((grad + error).min()))
     lowest = np.flatnonzero(grad - error <= floor)
@@ -332,26 +331,26 @@ def certify(
     problem, engine
         All rows and their labels, and what computes kernel values.
     weights, search
-        Weights to be certified; which rows count as violators, and which are read.
+        The weights to be certified, and what the pass looks for in which rows.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
-        Where blocks are searched: see `ooc_fw.data.parallel.borrow_workers`. None is here, on the
-        threads of `engine`.
+        Where blocks are searched, see `ooc_fw.data.parallel.borrow_workers`. With None it is this
+        process, on the threads of `engine`.
 
     Raises
     ------
     InputError
-        The weights are not on the simplex; or the source changed or cannot be read here or by the
-        processes that should.
+        The weights are not on the simplex. Or the source has changed, or it cannot be read by this
+        process or by the workers.
     ChildProcessError
         A worker died and no other could take its place.
 
     Notes
     -----
-    The weights sum to 1, so a float32 gradient errs by |g - g_float32| <= sum_j alpha_j |k_j -
-    k_j_float32|: by no more than the worst kernel value, and where values err in proportion to
-    themselves, in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
+    A float32 gradient errs by |g - g_float32| <= sum_j alpha_j |k_j - k_j_float32|. The weights sum
+    to 1, so that this is no more than the error of the worst kernel value. If values err in
+    proportion to themselves, it is in proportion to sum_j alpha_j k_j. See `Kernel.error_bound`.
     """
     source = problem.source
     check_weights(weights.row_ids, weights.alpha, source.n_rows)
@@ -364,7 +363,7 @@ def certify(
     if grad is None:
         values, rounding = _exact(decisions, rows)
         grad = labels * values + slack
-    # Rounding of adding the slack, which may be far larger, and subtracting it again.
+    # The slack, which may be far larger, was added and is subtracted: both steps round.
     plain, of_plain = grad - slack, rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     threshold = rho * (1 - search.tol)
@@ -400,7 +399,7 @@ def certify(
 def _at_vertices(
     labels: Int8Array, alpha: Float64Array, plain: Float64Array, rounding: float
 ) -> AtVertices:
-    """Decision values at the support, given their gradient without slack and a bound on its error.
+    """Decision values at the support, from the gradients without slack and a bound on their error.
 
     The bias and the sum for |w|^2 have a term for each support vector.
     """
@@ -412,7 +411,7 @@ def _at_vertices(
 def _sample(
     problem: BinaryProblem, support: Int64Array, search: Search, target: _Target
 ) -> tuple[Rows, IsOpen]:
-    """Some of the rows of a pass, and what is computed for them."""
+    """A sample of the rows of a pass, and the test which of them stay open."""
     if search.unscreened is None:
         row_ids = sampled_rows(problem.source, problem.source.n_rows)
     else:
@@ -437,15 +436,15 @@ def _rho(alpha: Float64Array, slack: Float64Array, grad: Float64Array) -> float:
 def _certificate(
     alpha: Float64Array, slack: Float64Array, grad: Float64Array, findings: _Findings
 ) -> Certificate:
-    """The gap that follows from the weights, their gradient and what the blocks hold."""
+    """The gap that follows from the weights, their gradients and the findings of all blocks."""
     support_grad = grad[alpha > 0]
-    # The error of sums over the support, of its weights and of weights times gradients, and that of
-    # the weights, which were divided by their sum.
+    # Two sums over the support round, of weights and of weights times gradients. The weights round,
+    # too: they were divided by their sum.
     terms = (len(support_grad) + 8) * FLOAT64_UNIT
     rounding = findings.rounding + terms * (1 + float(np.abs(support_grad).max()))
     rho, least = _rho(alpha, slack, grad), findings.least
     gap = max(0.0, (rho - least) / rho)
-    # rho is a convex combination of gradients, so it errs by no more than they do.
+    # rho is a convex combination of gradients, so that it errs by no more than they do.
     least_rho = max(rho - rounding, (1 - terms) * float(alpha @ slack))
     upper = max(0.0, (rho - least + 2 * rounding) / least_rho)
     return Certificate(
@@ -462,7 +461,7 @@ def _certificate(
 def _blocks(
     source: RowSource, labels: Int8Array, support: Int64Array, search: Search
 ) -> list[_Block]:
-    """Blocks of all rows, or of the unscreened ones; they follow from these and the source."""
+    """Divide all rows, or the unscreened rows, into blocks."""
     blocks = []
     unscreened = search.unscreened
     if unscreened is not None:

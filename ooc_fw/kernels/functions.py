@@ -1,7 +1,7 @@
 """The kernels: formula, diagonal, bound on rounding and parameters of each.
 
-A kernel value is a product of two rows (their dot product, or what the L1 distance takes off their
-norms) followed by a map.
+A kernel value is a map of a product of two rows. The product is their dot product, or for the
+Laplacian kernel half of what the sum of their norms exceeds their L1 distance by.
 To add a kernel: a map in :mod:`ooc_fw._core.maps`, a class here, and its name in `KERNELS`.
 """
 
@@ -22,21 +22,21 @@ from ooc_fw.system.errors import InputError, check_number
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
-# By unit roundoff: the least number above 0, and the least normal one, which bounds divisors.
+# For each unit roundoff: the least number above 0, and the least normal one, which bounds divisors.
 _LEAST_NUMBER = {FLOAT32_UNIT: 2.0**-149, FLOAT64_UNIT: 2.0**-1074}
 LEAST_FLOAT32 = 2.0**-126
 _LEAST_NORMAL = {FLOAT32_UNIT: LEAST_FLOAT32, FLOAT64_UNIT: 2.0**-1022}
-_LEAST_EXPONENTIAL = LEAST_FLOAT32  # no compiled exponential is less, in either precision
+_LEAST_EXPONENTIAL = LEAST_FLOAT32  # no compiled exponential is smaller, in either precision
 _LARGEST_EXPONENT = {FLOAT32_UNIT: 88.0, FLOAT64_UNIT: 709.0}  # for a larger t, exp(-t) underflows
-OUTWARDS = 1 + 1e-9  # covers the rounding of bounds
-_EXPONENTIAL_UNITS = 5.0  # relative error of compiled exponentials and of those of libm, in units
+OUTWARDS = 1 + 1e-9  # this factor covers the rounding of bounds
+_EXPONENTIAL_UNITS = 5.0  # relative error of an exponential, compiled or from libm, in units
 
 
 class Method(NamedTuple):
     """How kernel values are computed: products and maps of `dtype`, float32 or float64."""
 
     dtype: type
-    differences: bool = False  # distances from differences of rows, not from products of them
+    differences: bool = False  # distances come from differences of rows in place of products
 
     @property
     def unit(self) -> float:
@@ -51,18 +51,18 @@ FLOAT64_DIFFERENCES = Method(np.float64, differences=True)
 
 
 class Sizes(NamedTuple):
-    """What the rounding of k(x, z) grows with, for n rows x and every vertex z.
+    """Sizes that the rounding of k(x, z) grows with, for n rows x and every vertex z.
 
-    With `mean`, a mean of k(x, z) over the z as computed, the bound is on the error of that mean:
-    smaller where kernel values are positive and err in proportion to themselves.
+    If `mean` is given, a computed mean of k(x, z) over the z, then the bound is for the error of
+    that mean. It is smaller if kernel values are positive and err in proportion to themselves.
     """
 
     method: Method
     x_norms: Float64Array  # (n,), from `Kernel.norms`
-    z_norm: float | Float64Array  # the largest among the vertices
-    n_terms: Int64Array  # (n,), products or differences in one sum that are not exact zeros
+    z_norm: float | Float64Array  # the largest norm among the vertices
+    n_terms: Int64Array  # (n,): terms of one sum, apart from exact zeros
     mean: Float64Array | None = None  # (n,)
-    # (n,): mean of the norms of the z, each weighted by k(x, z) as computed; at most `z_norm`.
+    # (n,): mean of the norms of the z, weighted by the computed k(x, z); at most `z_norm`.
     mean_norm: Float64Array | None = None
 
     @property
@@ -72,7 +72,7 @@ class Sizes(NamedTuple):
 
     @property
     def underflow(self) -> Float64Array:
-        """What x . z loses where products are too small for a normal number, shape (n,)."""
+        """What x . z loses if products are too small for a normal number, shape (n,)."""
         return np.asarray((self.n_terms + 1) * _LEAST_NORMAL[self.method.unit])
 
 
@@ -81,8 +81,8 @@ class Kernel(ABC):
     """What all kernels have in common; subclasses give the formulas."""
 
     gamma: float = 1.0  # scale of the product
-    degree: int = 2  # of the polynomial kernel, as the constant in its base
-    coef0: float = 0.0
+    degree: int = 2  # of the polynomial kernel
+    coef0: float = 0.0  # constant in the base of the polynomial kernel
 
     name: ClassVar[str]
     code: ClassVar[MapCode]
@@ -90,7 +90,7 @@ class Kernel(ABC):
     shift_invariant: ClassVar[bool] = False  # k(x - c, z - c) = k(x, z)
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
-    per_sigma2: ClassVar[float] = 0.0  # gamma "auto" times sigma^2, where it depends on that
+    per_sigma2: ClassVar[float] = 0.0  # gamma "auto" times sigma^2; 0 if it does not depend on it
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
@@ -107,31 +107,31 @@ class Kernel(ABC):
         return {"name": self.name, **asdict(self)}
 
     def norms(self, rows: Rows) -> Float64Array:
-        """Squared Euclidean norm of each row, or its L1 norm where the kernel uses distances."""
+        """Squared Euclidean norm of each row, or its L1 norm if the kernel uses distances."""
         data, _, indptr = stored_arrays(rows)
         out = np.empty(len(rows))
         row_norms(data, indptr, not self.uses_distance, out)
         return out
 
     def diagonal(self, norms: Float64Array) -> Float64Array:
-        """k(x, x) of rows with these `norms`, float64."""
+        """k(x, x) for rows with these `norms`, float64."""
         return np.ones(len(norms))
 
     def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
-        """What the compiled map needs to know of each row (`_core.maps.map_tile`)."""
+        """The term of each row in the compiled map (`_core.maps.map_tile`)."""
         return np.zeros(len(norms))
 
     def map_constants(self, differences: bool) -> tuple[float, float, int]:
-        """Scale, shift and degree of `_core.maps.KernelMap`; for `differences`, terms are 0."""
+        """Scale, shift and degree for `_core.maps.KernelMap`; with `differences`, terms are 0."""
         return 1.0, 0.0, 1
 
     @abstractmethod
     def error_bound(self, sizes: Sizes) -> Float64Array:
         """Bound on the rounding error of kernel values, shape (n,).
 
-        A sum of n products carries at most n units of |x||z|, in any order of summation (Higham,
+        A sum of n products errs by at most n units of |x||z|, in any order of summation (Higham,
         Accuracy and Stability of Numerical Algorithms, section 3.1). A few units more cover scale,
-        map terms and centring; the error then goes through the derivative of the map.
+        map terms and centring. The derivative of the map carries the error on to the kernel value.
         """
 
 
@@ -171,12 +171,12 @@ class Polynomial(Kernel):
         largest = self.gamma * sizes.products + self.coef0 + underflow
         relative = (sizes.n_terms + 4) * unit  # of the base, measured against `largest`
         bound = largest**degree * np.expm1(degree * (np.log1p(relative) + 2 * unit))
-        # The slope of the power, by what the base may lose; and each power may underflow itself.
+        # Underflow of the base counts by the slope of the power. Each power may underflow, too.
         return np.asarray(bound + degree * (largest ** (degree - 1) + 1) * underflow)
 
 
 class _Exponential(Kernel):
-    """exp(-t), where t >= 0 depends on the difference of the rows."""
+    """exp(-t) for a t >= 0 that depends on the difference of the rows."""
 
     code = MapCode.RBF
     shift_invariant = True
@@ -187,17 +187,17 @@ class _Exponential(Kernel):
 
     @abstractmethod
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
-        """Bound on the error of t from products."""
+        """Bound on the error of a t that is computed from products."""
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
-        """From products, each value errs by a factor of at most 1 + delta.
+        """Bound for values from products, which err by a factor of at most 1 + delta each.
 
-        Hence the true mean is at most the computed one over 1 - delta. Values lie in [0, 1], which
-        bounds the error where delta is large.
+        The true mean is at most the computed one over 1 - delta. Values lie in [0, 1], which bounds
+        the error if delta is large.
 
-        With `mean_norm` the error of the mean is no more than that of a vertex of such a norm: the
-        bound t of an exponent is concave in the norm (Jensen), and exp(t) - 1 lies below its chord.
-        The computed mean of the norms may be too small by a factor of (1 + delta) / (1 - delta).
+        If `mean_norm` is given, the mean errs no more than the value at a vertex with that norm:
+        the bound t of an exponent is concave in the norm (Jensen), and exp(t) - 1 lies below its
+        chord. The computed `mean_norm` may be too small by a factor of (1 + delta) / (1 - delta).
         """
         if sizes.method.differences:
             return self._bound_by_differences(sizes)
@@ -215,16 +215,16 @@ class _Exponential(Kernel):
         return np.asarray(delta * true_mean + _LEAST_EXPONENTIAL)
 
     def _bound_by_differences(self, sizes: Sizes) -> Float64Array:
-        """From sums of differences.
+        """Bound for values from sums of differences.
 
-        The n terms of a sum are positive, so that an exponent t errs by at most (n + 6) units of
-        itself (differences 2, squares 1, additions n, scale 2, one to spare), however large the
-        rows are, and exp(-t) by that times t exp(-t) <= 1/e. Here t exp(-t) = -k ln(k), which is
-        concave in k: its mean is at most -m ln(m) at the mean m of the k.
+        The n terms of a sum are positive. Therefore an exponent t errs by at most (n + 6) units of
+        itself for rows of any size: differences 2, squares 1, additions n, scale 2, one to spare.
+        exp(-t) errs by that times t exp(-t), which is at most 1/e. With k = exp(-t) this factor is
+        -k ln(k), which is concave in k: its mean is at most -m ln(m) for the mean m of all k.
         """
         n_terms, unit = sizes.n_terms, sizes.method.unit
         relative = (n_terms + 6) * unit / (1 - (n_terms + 6) * unit)
-        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # of the error by its own size
+        growth = np.exp(_LARGEST_EXPONENT[unit] * relative)  # a large error adds to itself
         units = 2 * _EXPONENTIAL_UNITS * unit
         slope, mean = np.asarray(math.exp(-1)), np.ones(())
         if sizes.mean is not None:
@@ -260,13 +260,13 @@ class Laplacian(_Exponential):
     uses_distance = True
 
     def map_terms(self, norms: Float64Array, rows: Rows) -> Float64Array:
-        # The product of dense rows is a sum of minima, to which negative values belong.
+        # The product of dense rows is a sum of minima, and negative values are part of it.
         sums = norms if isinstance(rows, CSRRows) else np.einsum("ij->i", rows, dtype=np.float64)
         return np.asarray(self.gamma * LOG2_E * sums)
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
-        # The product, which counts twice, adds up minima of absolute sum |x|_1 + |z|_1 at most, and
-        # the map terms add up as many values in float64.
+        # The product counts twice. It adds up minima, whose absolute values sum to |x|_1 + |z|_1 at
+        # most. The map terms add up as many values in float64.
         units = (2 * sizes.n_terms + 8) * sizes.method.unit + sizes.n_terms * FLOAT64_UNIT
         sums = sizes.x_norms + sizes.z_norm
         return np.asarray(self.gamma * (units * sums + 2 * sizes.underflow))
@@ -276,9 +276,9 @@ class Laplacian(_Exponential):
 class Tanimoto(Kernel):
     """k(x, z) = x.z / (|x|^2 + |z|^2 - x.z), and 0 for two rows of zeros.
 
-    Of rows of 0 and 1 it is the number of features that both have over that of features that any
-    has. It is positive definite for all rows: with t = x.z / (|x|^2 + |z|^2), itself positive
-    definite and at most 1/2, it is t + t^2 + t^3 + ...
+    If rows hold 0 and 1 only, it is the number of features in both rows over the number of features
+    in any of them. It is positive definite for all rows: it is t + t^2 + t^3 + ... for
+    t = x.z / (|x|^2 + |z|^2), which is positive definite and at most 1/2.
     """
 
     name = "tanimoto"
@@ -293,9 +293,9 @@ class Tanimoto(Kernel):
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
         # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
-        # |x|^2 + |z|^2 more; the divisor is at least half of that sum, and no value exceeds 1.
+        # |x|^2 + |z|^2 more. The divisor is at least half of that sum, and no value exceeds 1.
         unit = sizes.method.unit
-        with np.errstate(divide="ignore", invalid="ignore"):  # what underflow may lose
+        with np.errstate(divide="ignore", invalid="ignore"):  # `lost` is what underflow may take
             lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
         return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
@@ -322,7 +322,7 @@ def make_kernel(
     gamma : float, optional
         Scale of the product, for kernels that have one; `resolve_gamma` finds it for given rows.
     degree, coef0 : int, float
-        Of the polynomial kernel.
+        Exponent and constant of the polynomial kernel.
 
     Raises
     ------
@@ -343,8 +343,8 @@ def make_kernel(
 
 
 NOVELTY_FACTOR = 4.0
-"""Gamma auto of novelty is so many times that of other tasks. On six of seven sets the AUC is the
-same or higher than with a factor of 1, by up to 0.26; on w7a it is lower by 0.03."""
+"""Factor of gamma "auto" for novelty detection. On six of seven sets the AUC is the same as with a
+factor of 1, or higher by up to 0.26. On w7a it is lower by 0.03."""
 
 
 def resolve_gamma(
@@ -358,8 +358,8 @@ def resolve_gamma(
     """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for other kernels; of novelty `NOVELTY_FACTOR` times that. "scale" is 1 / (n_features times
-    the variance of all values).
+    1 for other kernels. For novelty it is `NOVELTY_FACTOR` times that. "scale" is 1 / (n_features
+    times the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
     kind = KERNELS.get(name, Kernel)
