@@ -1,8 +1,8 @@
-"""In which precision, and from which products, kernel values are computed; rows prepared for it.
+"""The precision and the kind of products of kernel values, and rows prepared for them.
 
-A distance from products, |x|^2 + |z|^2 - 2 x.z, loses the digits that its terms share: where
-gamma |x|^2 is large, all of them. A probe of rows decides beforehand, so that a value never depends
-on the block it is computed in.
+A distance from products, |x|^2 + |z|^2 - 2 x.z, loses the digits that its terms share. If
+gamma |x|^2 is large, it loses all of them. A probe of rows decides before the run, so that a kernel
+value does not depend on the block in which it is computed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from ooc_fw.kernels.functions import (
     Sizes,
 )
 
-_FEW_FEATURES = 32  # up to which float32 differences beat float64 products: 306 to 350 ms for 8 M
-
-# Largest bounds on the error of a kernel value: of float32 arithmetic, of float64 arithmetic whose
-# values are stored as float32, and of values that certificates rest on (a relative gap of 1e-3 may
-# be 1e-8 in absolute terms).
-_FAST_ERROR = 1e-3
-_WIDE_ERROR = 1e-6
-_EXACT_ERROR = 1e-10
+# With so many features float32 differences are a little faster than float64 products: 306 and
+# 350 ms for 8 million kernel values.
+_FEW_FEATURES = 32
+# Largest bounds on the error of a kernel value. Certificates need the least: a relative gap of 1e-3
+# may be an absolute gap of 1e-8.
+_FAST_ERROR = 1e-3  # from float32 arithmetic
+_WIDE_ERROR = 1e-6  # from float64 arithmetic, if values are stored as float32
+_EXACT_ERROR = 1e-10  # for certificates
 
 
 class Arithmetic(NamedTuple):
     """How an engine computes."""
 
-    center: AnyArray | None = None  # float32, taken off dense rows for a shift-invariant kernel
+    center: AnyArray | None = None  # float32, subtracted from dense rows if the kernel allows it
     sparse: bool = False  # whether dense rows, too, take the sparse products
-    fast: Method = FLOAT32_PRODUCTS  # of values that are stored as float32
-    exact: Method = FLOAT64_PRODUCTS  # of those held in float64, which certificates rest on
+    fast: Method = FLOAT32_PRODUCTS  # for values that are stored as float32
+    exact: Method = FLOAT64_PRODUCTS  # for float64 values, from which certificates are computed
 
     def suited_to(self, kernel: Kernel) -> Arithmetic:
-        """The same without what does not apply to a kernel."""
+        """Drop the centre if the kernel or the products do not allow one."""
         if self.center is None or self.sparse or not kernel.shift_invariant:
             return self._replace(center=None)
         return self._replace(center=np.asarray(self.center, dtype=np.float32))
 
     def prepare(self, kernel: Kernel, rows: Rows, method: Method) -> Operand:
-        """Rows, sparse or dense as all rows of that width, with their norms and map terms."""
+        """Make the operand: rows for sparse or dense products, with their norms and map terms."""
         sparse = not method.differences and (self.sparse or isinstance(rows, CSRRows))
         if isinstance(rows, CSRRows):
             rows = rows if sparse else rows.toarray()
@@ -67,7 +67,7 @@ class Arithmetic(NamedTuple):
 class Operand:
     """Rows prepared for products, with norms and terms of shape (n,)."""
 
-    values: Rows  # centred for float32 products; those of float64 are centred tile by tile
+    values: Rows  # centred for float32 products; float64 products centre them tile by tile
     norms: Float64Array
     terms: AnyArray  # `Kernel.map_terms` in the precision of `method`
     method: Method
@@ -91,7 +91,7 @@ class Operand:
 
 
 def centred(rows: Rows, dtype: type, center: AnyArray | None) -> AnyArray:
-    """Dense rows minus `center`, in a precision; the rows themselves where nothing changes."""
+    """Dense rows minus `center`, in a precision; the rows themselves if nothing changes."""
     values: AnyArray = np.asarray(rows).astype(dtype, copy=False)
     return values if center is None else values - center
 
@@ -99,9 +99,9 @@ def centred(rows: Rows, dtype: type, center: AnyArray | None) -> AnyArray:
 def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     """Arithmetic for values of `kernel` on rows like those of `probe`.
 
-    Float32 products serve wherever the bound on the error of a kernel value of the probe is small.
-    Elsewhere, kernels take float64 products; shift-invariant ones take float32 differences if there
-    are few features, and float64 differences if dense rows have many and float64 products err too
+    Float32 products are taken if the bound on their error is small for all rows of the probe, and
+    float64 products if it is not. A shift-invariant kernel takes differences in two cases: float32
+    ones if there are few features, and float64 ones if rows are dense and float64 products err too
     much.
     """
     chosen = _suiting_storage(probe)
@@ -126,9 +126,9 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
 
 
 def _suiting_storage(probe: Rows) -> Arithmetic:
-    """Sparse products where they are the faster ones, and the mean of rows where centring pays.
+    """Sparse products if they are faster, and the mean of the rows as centre if that pays.
 
-    Small means are left alone, since products of small whole numbers are exact without a centre.
+    A small mean is no centre: products of small whole numbers are exact without one.
     """
     if isinstance(probe, CSRRows):
         return Arithmetic(sparse=True)

@@ -1,7 +1,7 @@
 """Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
-If a pass is long, float64 values of few of the vertices may come first, and float32 values of all
-of them for the rows that this leaves open.
+A long pass may begin with float64 kernel values of a few vertices. Rows that these leave open then
+take float32 kernel values of all vertices.
 
 h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 """
@@ -24,23 +24,23 @@ from ooc_fw.kernels.low_rank import Compression, LowRank, PivotLimits, Pivots, c
 logger = logging.getLogger(__name__)
 
 
-_BLOCK_BYTES = 8 << 20  # of kernel values that are multiplied by sparse weights at once
-_LEAST_MEAN = 1e-30  # of kernel values, below which underflow hides what it consists of
-_LEAST_ROWS = 64  # of such a block, however many vertices there are
+_BLOCK_BYTES = 8 << 20  # kernel values that sparse weights multiply at once
+_LEAST_ROWS = 64  # rows in such a block, for any number of vertices
+_LEAST_MEAN = 1e-30  # underflow may have taken the terms of a smaller mean of kernel values
 
 IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]]
-"""Which rows decision values leave open, given these and bounds on their errors."""
+"""Tells which rows are still open, given decision values and bounds on their errors."""
 
 
 _Estimate: TypeAlias = tuple[Float64Array, Float64Array, Nearest | None]
-"""Values, bounds on their errors, and the vertices nearest to the rows, if these were sought."""
+"""Values, bounds on their errors, and the vertices nearest to the rows if they are wanted."""
 
 
 class Weights(NamedTuple):
     """Weights of one classifier on some of the vertices; arrays of shape (n_support,)."""
 
-    places: Int64Array  # of the vertices, without repeats
-    alpha: Float64Array  # on the simplex
+    places: Int64Array  # places of the vertices, all different
+    alpha: Float64Array  # weights on the simplex
     labels: Int8Array  # -1 or +1
 
     @property
@@ -49,7 +49,7 @@ class Weights(NamedTuple):
         return self.alpha * self.labels
 
     def of_class(self, sign: int) -> tuple[Int64Array, Float64Array]:
-        """Places and weights of the vertices of one label."""
+        """Places and weights of the vertices with one label."""
         of_label = self.labels == sign
         return self.places[of_label], self.alpha[of_label]
 
@@ -57,10 +57,10 @@ class Weights(NamedTuple):
 class Approximation(NamedTuple):
     """Decision values with bounds on their errors. `diagonal` and `nearest` serve a `Screen`."""
 
-    values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) of several
-    bound: Float64Array  # on the error of each
+    values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) for several classifiers
+    bound: Float64Array  # on the error of each value
     diagonal: Float64Array  # (n_rows,): k(x, x)
-    nearest: Nearest | None  # vertices of the rows, if requested
+    nearest: Nearest | None  # vertices nearest to the rows, if they are wanted
     evaluations: int  # kernel values computed
 
 
@@ -69,17 +69,17 @@ class AtVertices(NamedTuple):
 
     values: Float64Array  # (n, n_vertices)
     squared_norms: Float64Array  # (n,): |w|^2, bias included
-    rounding: float  # bound on the error of each of them
+    rounding: float  # bound on the error of each value and each squared norm
 
 
 class DecisionFunctions:
     """Decision functions of one or several classifiers on the same vertices.
 
-    The vertices of the two classes are summed separately: the difference of the sums is the
-    decision value, and their sum, the mean of the kernel values, bounds its error. Several
-    classifiers that all have weights on all vertices share one mean, by the largest weights. Values
-    of a single classifier have no axis for classifiers. `rounding` bounds the error of the biases
-    and of their addition, which no other bound includes. `largest` bounds k(z, z) + 1 of vertices.
+    A single classifier takes one sum for the vertices of each class. The decision value is the
+    difference of the two sums. The mean of the kernel values is their sum, and it bounds the error.
+    Several classifiers with weights on all vertices share one mean, with the largest weights.
+    Values of a single classifier have no axis for classifiers. `rounding` bounds the errors of the
+    biases and of their addition, apart from all other bounds. `largest` bounds k(z, z) + 1.
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
@@ -103,7 +103,7 @@ class DecisionFunctions:
 
     @property
     def compressions(self) -> list[Compression]:
-        """What stands for the functions in the first stages of `approximate`, if anything does."""
+        """The compressions that `approximate` begins with, one for each stage."""
         return [stage.compression for stage in self._stages]
 
     @compressions.setter
@@ -120,10 +120,10 @@ class DecisionFunctions:
         at_vertices: AtVertices | None = None,
         n_bytes: int | None = None,
     ) -> None:
-        """Find a compression if that makes a pass over `n_rows` shorter, in `n_bytes` of memory.
+        """Find compressions that make a pass over `n_rows` shorter, in `n_bytes` of memory.
 
-        `sample` gives some of these rows, and what is asked of them. Values at the vertices are
-        computed unless given.
+        `sample` gives some of these rows and the test which of them stay open. The values at the
+        vertices are computed if they are not given.
         """
         effort = PivotLimits.of(n_rows, self.n_vertices, n_bytes)
         # The weights of all classifiers at all vertices are held beside the pivots.
@@ -137,7 +137,7 @@ class DecisionFunctions:
         span = Pivots(self._engine, self._z64, np.abs(betas).max(axis=0), effort)
         rows, is_open = sample()
         x = self._engine.prepare(rows, exact=True)
-        if len(x) == 0:  # all of them are vertices
+        if len(x) == 0:  # all sampled rows are vertices
             return
 
         def attempt() -> tuple[Compression, float]:
@@ -156,7 +156,7 @@ class DecisionFunctions:
         if self._single:
             sums = self._engine.symmetric_sum(self._z64, betas[0])
             values = (sums + betas[0].sum())[None]
-        else:  # one pass for all of them
+        else:  # one pass for all classifiers
             values = self.exact_values(self._z64).T
         error = float(self._engine.error_bound(self._z64, self._z64).max()) + self.rounding
         rounding = error + self.rounding * float(np.abs(values).max())
@@ -165,9 +165,9 @@ class DecisionFunctions:
     def approximate(
         self, rows: Rows, with_nearest: bool = False, is_open: IsOpen | None = None
     ) -> Approximation:
-        """Decision values from float32 kernel values; `with_nearest` for a single classifier.
+        """Decision values from float32 kernel values; `with_nearest` is for a single classifier.
 
-        Those that few vertices leave open, by `is_open`, come from all of them.
+        With `is_open`, the compressions come first, and all vertices for rows that stay open.
         """
         engine = self._engine
         if not self._stages or is_open is None:
@@ -211,7 +211,7 @@ class DecisionFunctions:
             values = sums[:, :-1] + self._bias
             return values, np.broadcast_to(bound, values.shape), None
         nearest = Nearest(len(x)) if with_nearest else None
-        # Of each class, the sum and that of the norms of the vertices, which bounds its error.
+        # Each class has the sum of kernel values, and the sum times norms, which bounds its error.
         of_classes = []
         for z, (_, alpha) in zip(self._z, self._classes, strict=True):
             weights = np.vstack([alpha, alpha * z.norms])
@@ -225,12 +225,12 @@ class DecisionFunctions:
         return self._bias + positive - negative, np.maximum.reduce(bounds), nearest
 
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
-        """Decision values from float64 kernel values, and a bound on the errors of each row."""
+        """Decision values from float64 kernel values, and a bound on their errors for each row."""
         x = self._engine.prepare(rows, exact=True)
         return self.exact_values(x), self._engine.error_bound(x, self._z64)
 
     def exact_values(self, x: Operand) -> Float64Array:
-        """The values alone, of rows prepared for float64."""
+        """The decision values alone, for rows prepared for float64."""
         if self._sparse:
             (sums,) = self._sparse_sums(x, self._z64, self._betas)
         else:
@@ -240,20 +240,20 @@ class DecisionFunctions:
 
     @property
     def sums_dominate(self) -> bool:
-        """Whether the sums of several classifiers take longer than the products of their rows."""
+        """Whether sums for several classifiers take longer than the products of rows."""
         return self._sparse and self._betas.nnz > int(self._z64.n_terms().sum())
 
     @property
     def has_differences(self) -> bool:
-        """Whether `by_differences` may say more than `exact`."""
+        """Whether `by_differences` may have narrower bounds than `exact`."""
         differs = self._z64.method.differences
         return self._engine.kernel.shift_invariant and not differs
 
     def by_differences(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
-        """The same as `exact`, of few rows, from differences of rows and vertices.
+        """The same as `exact` for a few rows, from differences of rows and vertices.
 
-        A distance from products loses the digits that its terms share; the difference of two
-        stored values errs by one unit of itself. Rows are dense for it, some of them at a time.
+        A distance from products loses the digits that its terms share. The difference of two stored
+        values errs by one unit of itself. Rows become dense for it, some of them at a time.
         """
         engine = Engine(self._engine.kernel, 1, Arithmetic(exact=FLOAT64_DIFFERENCES))
         step = max(1, _BLOCK_BYTES // (8 * rows.shape[1]))
@@ -286,7 +286,7 @@ class DecisionFunctions:
 
 
 def _matrix_of(classifiers: Sequence[Weights], n_vertices: int) -> Any:
-    """Weights times labels, (n_classifiers, n_vertices): sparse unless all vertices have some."""
+    """Weights times labels, (n_classifiers, n_vertices): dense if all classifiers weigh all."""
     if len(classifiers) == 1 or all(len(one.places) == n_vertices for one in classifiers):
         dense = np.zeros((len(classifiers), n_vertices))
         for row, one in zip(dense, classifiers, strict=True):

@@ -1,7 +1,7 @@
 """Decision functions from few of their vertices, with a bound on what the others would change.
 
-Where the kernel is smooth on the data, w lies almost in the span of few of its vertices, the pivots
-S. With k~ = k + 1, so that the bias counts, and phi(x) for (phi(x), 1),
+If the kernel is smooth on the data, w lies almost in the span of a few vertices, the pivots S.
+Write phi(x) for (phi(x), 1), and k~ for k + 1, which includes the bias. Then
 
     w = sum_j b_j phi(z_j),    v = sum_S c_z phi(z),    r = w - v,    r_z = <r, phi(z)>,
     |r|^2 = |w|^2 - 2 c'(K~_S b) + c'K~_SS c,    c near to the solution of K~_SS c = K~_S b,
@@ -9,7 +9,7 @@ S. With k~ = k + 1, so that the bias counts, and phi(x) for (phi(x), 1),
     h(x) = sum_S c_z k~(z, x) + r_z + <r, phi(x) - phi(z)>  for each z of S,
     |<r, phi(x) - phi(z)>| <= |r| sqrt(k(x, x) + k(z, z) - 2 k(x, z)).
 
-All of it holds for every c, however near it is. The z nearest to x is known, since k(x, z) is.
+All of it holds for every c, near or not. The z nearest to x is known, since k(x, z) is.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine, Nearest
 from ooc_fw.kernels.functions import FLOAT64_UNIT, OUTWARDS
 
-_ROUNDS = 8  # in which pivots are added, until more of them no longer pay
-_MOST_BYTES = 384 << 20  # of a search without a limit: room for some 2,800 pivots
-_DEPENDENT = 1e-13  # share of k~(z, z) outside the span, below which rounding hides it
-_OVERHEAD = 1.2  # time of a kernel value of a pivot, which serves two sums, over that of a vertex
-_WORTHWHILE = 0.75  # share of the time of a pass that few vertices may take, at most
+_ROUNDS = 8  # rounds that add pivots; the search ends before if more pivots do not pay
+_MOST_BYTES = 384 << 20  # memory of a search without a limit: room for some 2,800 pivots
+_DEPENDENT = 1e-13  # rounding hides a smaller share of k~(z, z) outside the span
+_OVERHEAD = 1.2  # a pivot's kernel value serves two sums: its time over that of a vertex's value
+_WORTHWHILE = 0.75  # largest share of the time of a pass that the few vertices may take
 
 
 class PivotLimits(NamedTuple):
-    """What may be tried before a pass: a small part of its time and memory."""
+    """Limits of the search for pivots: a small part of the time and memory of the pass."""
 
-    step: int  # pivots of each round
-    most: int  # of all rounds
+    step: int  # pivots in a round
+    most: int  # pivots in all rounds
     candidates: int  # vertices that a round looks at
     looked_at: int  # vertices that all rounds look at
 
     @classmethod
     def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> PivotLimits | None:
-        """For a pass over some rows, in `n_bytes` of memory; None where nothing is worth it."""
+        """Limits for a pass over some rows, in `n_bytes` of memory; None if no search pays."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
-        # Pivots are chosen among these, 3 for each. A row of `Pivots.shares` for each pivot takes
-        # half of the memory, and three matrices of all pivots take the other half.
+        # There are three vertices to choose from for each pivot. The rows of `Pivots._shares`, one
+        # for each pivot, take half of the memory, and three matrices of all pivots the other half.
         looked_at = min(n_vertices, 8192, math.isqrt(3 * n_bytes // 16))
         # The search takes longer the more pivots there are: few rows would not save that time.
         most = min(looked_at // 3, int(1.5 * math.sqrt(n_rows)))
@@ -58,17 +58,17 @@ class PivotLimits(NamedTuple):
 
 
 class Compression(NamedTuple):
-    """n decision functions on p of their vertices, and what the others would change."""
+    """n decision functions on p of their vertices, and a bound on what the others change."""
 
     places: Int64Array  # (p,): the pivots
     weights: Float64Array  # (n, p): c
     residuals: Float64Array  # (n, p): r_z
     norms: Float64Array  # (n,): at least |r|
-    rounding: Float64Array  # (n,): bound on the errors of c and r_z in a value
+    rounding: Float64Array  # (n,): bound on the error of a value by rounding of c and r_z
 
 
 def kernel_matrix(engine: Engine, x: Operand) -> Float64Array:
-    """k~ between rows, prepared for float64."""
+    """Values of k~ between rows that are prepared for float64."""
     values = np.empty((len(x), len(x)))
     engine.block(x, x, values)
     values += 1.0
@@ -79,10 +79,10 @@ def kernel_matrix(engine: Engine, x: Operand) -> Float64Array:
 class Pivots:
     """Pivots among vertices, chosen by Cholesky factorisation with pivoting, round by round.
 
-    They are chosen among some of the vertices, drawn at random: the more likely, the larger their
-    weights. A round looks at a random part of these, the more likely the larger what of them is
-    outside the span of the pivots, too. Which vertices are chosen decides how good a `Compression`
-    is, but not whether its bounds hold.
+    First some of the vertices are drawn at random, with chances that grow with their weights. Each
+    round draws candidates among these. Their chances grow with the weights, too, and with the part
+    of a vertex outside the span of the pivots. The choice decides how good a `Compression` is. Its
+    bounds hold for every choice.
 
     References
     ----------
@@ -90,21 +90,21 @@ class Pivots:
     """
 
     engine: Engine
-    vertices: Operand  # (s,): all of them, for float64
-    sizes: Float64Array  # (s,): |b_j|, the largest of several classifiers
+    vertices: Operand  # (s,): all vertices, prepared for float64
+    sizes: Float64Array  # (s,): |b_j|, the largest among several classifiers
     effort: PivotLimits
     places: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of pivots
 
     def __post_init__(self) -> None:
         self._drawn = self._draw(np.sqrt(self.sizes), self.effort.looked_at, seed=0)
         self._looked_at = self.vertices.take(self._drawn)
-        # L^-1 K~ between the p pivots and the m vertices looked at, (most, m): memory when written.
+        # L^-1 K~ between pivots and the m drawn vertices, (most, m): memory only when written.
         self._shares = np.empty((self.effort.most, len(self._drawn)))
-        # k~(z, z) less its share in the span, (m,); 0 for pivots.
+        # Part of k~(z, z) outside the span, (m,); 0 for pivots.
         self._outside = self.engine.kernel.diagonal(self._looked_at.norms) + 1.0
 
     def _draw(self, chances: Float64Array, most: int, seed: int) -> Int64Array:
-        """Increasing places of up to `most` that have a chance."""
+        """Draw up to `most` places with a chance above 0, in increasing order."""
         n_drawn = min(most, int(np.count_nonzero(chances)))
         if n_drawn == 0:
             return np.empty(0, dtype=np.int64)
@@ -113,7 +113,7 @@ class Pivots:
         return np.sort(drawn)
 
     def grow(self) -> bool:
-        """Choose the pivots of another round; False where no vertex is left outside the span."""
+        """Choose the pivots of another round; False if no vertex is left outside the span."""
         chances = np.sqrt(self.sizes[self._drawn] * self._outside)
         candidates = self._draw(chances, self.effort.candidates, seed=len(self.places))
         if len(candidates) == 0:
@@ -125,7 +125,7 @@ class Pivots:
         return True
 
     def _choose(self, candidates: Int64Array) -> tuple[Int64Array, Float64Array]:
-        """Candidates with the largest parts outside the span, one by one; their factor L."""
+        """Choose candidates with the largest parts outside the span, one by one; with factor L."""
         block = kernel_matrix(self.engine, self._looked_at.take(candidates))
         diagonal = np.diagonal(block).copy()
         shares = self._shares[: len(self.places), candidates]
@@ -149,7 +149,7 @@ class Pivots:
         return candidates[chosen], factor[: len(chosen), chosen].T
 
     def _add(self, new: Int64Array, lower: Float64Array) -> None:
-        """Take pivots, given the factor of what of them is outside the span of those before."""
+        """Add pivots, given the Cholesky factor of their parts outside the earlier span."""
         before = self._shares[: len(self.places)]
         added = self._shares[len(before) : len(before) + len(new)]
         self.engine.block(self._looked_at.take(new), self._looked_at, added)
@@ -168,9 +168,9 @@ class Pivots:
     def compress(
         self, values: Float64Array, squared_norms: Float64Array, rounding: float
     ) -> Compression:
-        """From values at all vertices, shape (n, s), and |w|^2, shape (n,).
+        """Make the compression from values at all vertices, shape (n, s), and |w|^2, shape (n,).
 
-        They are from float64 kernel values; each errs by `rounding` at most. sum |b| is at most 1.
+        Each comes from float64 kernel values and errs by `rounding` at most; sum |b| <= 1.
         """
         at_pivots, terms = values[:, self.places], len(self.places) + 8
         z = self.vertices.take(self.places)
@@ -186,14 +186,14 @@ class Pivots:
         error = np.asarray(rounding + size * of_value)
         error += terms * FLOAT64_UNIT * (greatest + size * largest)
         squared = squared_norms - 2 * (c * at_pivots).sum(axis=1) + (c * products).sum(axis=1)
-        # Each of these terms errs as the values in it do, times the sum of the weights.
+        # Each of these terms errs by the error of its values, times the sum of its weights.
         squared = np.maximum(squared, 0.0) + 2 * (1 + size) * error
         norms = np.sqrt(squared) * OUTWARDS
         return Compression(self.places, c, at_pivots - products, norms, error)
 
 
 class LowRank:
-    """Computes the values that a `Compression` stands for, and how far they may be off."""
+    """Decision values from a `Compression`, with bounds on their errors."""
 
     def __init__(self, engine: Engine, pivots: Operand, compression: Compression) -> None:
         self.compression, self._engine, self._pivots = compression, engine, pivots
@@ -207,7 +207,7 @@ class LowRank:
         return len(self._pivots)
 
     def of_one(self, x: Operand) -> tuple[Float64Array, Float64Array]:
-        """Decision values of a single classifier and bounds on their errors, shape (len(x),)."""
+        """Decision values of a single classifier, and bounds on their errors, shape (len(x),)."""
         values, bound, _ = self.evaluate(x)
         return values[:, 0], bound[:, 0]
 
@@ -230,9 +230,9 @@ class LowRank:
 
 
 def row_cost(n_vertices: int, *stages: tuple[int, float]) -> float:
-    """Time of a row, as a share of that by all vertices, which rows take that stay open.
+    """Mean time of a row, over its time by all vertices.
 
-    Each stage has a number of pivots, and the share of all rows that it leaves open to the next.
+    Each stage has a number of pivots and leaves a share of all rows open. All vertices come last.
     """
     cost, share = 0.0, 1.0
     for n_pivots, left in stages:
@@ -244,11 +244,11 @@ def row_cost(n_vertices: int, *stages: tuple[int, float]) -> float:
 def cheapest(
     span: Pivots, attempt: Callable[[], tuple[Compression, float]], most_stages: int = 2
 ) -> tuple[list[Compression], float]:
-    """The compressions, one after the other, with which rows take the least time.
+    """The sequence of compressions with which rows take the least time, and that `row_cost`.
 
-    `attempt` makes one of the pivots so far after each round, and says what share of the rows it
-    leaves open. There are at most `most_stages`, and none if they save little of the time that all
-    vertices take. With them comes the time of a row, as a share of that.
+    After each round `attempt` makes a compression from the pivots so far, and tells the share of
+    the rows that it leaves open. The sequence has at most `most_stages`, and it is empty if it
+    would save little of the time by all vertices.
     """
     effort = span.effort
     n_vertices = len(span.sizes)
@@ -261,11 +261,11 @@ def cheapest(
         if cost >= least < _WORTHWHILE:
             break
         least = min(least, cost)
-        # What is left of w falls ever faster where it falls at all: each of the next rounds may be
-        # worth three like the last one, and all of them have to leave little of it.
+        # The rest of w falls ever faster if it falls at all. Suppose that each of the next rounds
+        # is worth three like the last one: after all rounds little of the rest may be left.
         rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
         hopeless = (few.norms / norms).max() ** (3 * rounds) > 0.05
-        if least == _WORTHWHILE and hopeless and done >= 3:  # the first may promise nothing yet
+        if least == _WORTHWHILE and hopeless and done >= 3:  # the first rounds say little
             break
         norms = few.norms
     best: list[Compression] = []
