@@ -50,7 +50,7 @@ CHUNK_BYTES = 64 << 20
 class Stream:
     """A binary classifier for each pair of classes, all of which have seen `n_rows` rows.
 
-    ``ooc-fw help streams`` says what is promised of it. Of the options, `C`, `tol`, `stopping` and
+    ``ooc-fw help data`` says what is promised of it. Of the options, `C`, `tol`, `stopping` and
     `threads` are used.
     """
 

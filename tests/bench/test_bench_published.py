@@ -48,8 +48,6 @@ NOT_MEASURED = {
         "more than 16 million rows",
     ),
     "methods.md": ("the best 2 % with", "smaller by more than 0.16 %."),
-    "streams.md": ("A chunk (4 MiB of text, 64 MiB of other rows)", "(625 MB by default)"),
-    "tables.md": ("at most 64 MiB", "up to 31 MiB from", "takes about 1 kB"),
     "tutorial.md": ("than 0.15 %.", "an error of 2.5 % there", "figure is about 1 %"),
 }
 """Limits, sizes of sets and shares, as they stand in the texts without what is code."""
