@@ -24,19 +24,19 @@ from ooc_fw.kernels.products import TILE, Workspace
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import Result, Threads
 
-_FEW_ROWS = 256  # rows of a block up to which its columns are divided among the threads instead
-_LEAST_ROWS = 128  # of a thread, for which it loads all tiles of vertices
-_NARROW = 32  # vertices below which a tile is transposed before it is mapped
-_LARGEST = float(np.finfo(np.float32).max) / 16  # of a product, with room for factors of a map
+_FEW_ROWS = 256  # threads divide the columns of a block with fewer rows
+_LEAST_ROWS = 128  # rows of a thread: each thread has to load all tiles of vertices
+_NARROW = 32  # a tile with fewer vertices is transposed before it is mapped
+_LARGEST = float(np.finfo(np.float32).max) / 16  # largest product, with room for factors of a map
 
 UInt16Array: TypeAlias = npt.NDArray[np.uint16]
 _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
 class Nearest:
-    """The vertex of largest kernel value for each of some rows, of a kernel that is never negative.
+    """For each row the vertex with the largest value of a kernel that is never negative.
 
-    Places count the vertices of all sums that this was given to, `n_seen` of them.
+    Places count the vertices of all sums that took this object, `n_seen` so far.
     """
 
     def __init__(self, n_rows: int) -> None:
@@ -46,7 +46,7 @@ class Nearest:
         self.n_seen = 0
 
     def see(self, rows: slice, first: int, values: AnyArray) -> None:
-        """Take note of kernel values between some rows and vertices from place `first` on."""
+        """Look at kernel values between some rows and the vertices from place `first` on."""
         best = values.argmax(axis=1)
         largest = values[np.arange(len(values)), best].astype(np.float32)
         larger = np.flatnonzero(largest > self.value[rows])
@@ -54,13 +54,13 @@ class Nearest:
         self.place[rows][larger] = self.n_seen + first + best[larger]
 
     def replace(self, rows: Int64Array, others: Nearest) -> None:
-        """Take what is known of some rows from `others`."""
+        """Replace the results for some rows by those in `others`."""
         self.value[rows] = others.value
         self.error[rows] = others.error
         self.place[rows] = others.place
 
     def distance(self, diagonal: Float64Array) -> Float64Array:
-        """Upper bound on |phi(x) - phi(z)|, given the k(x, x), which are those of all vertices."""
+        """Upper bound on |phi(x) - phi(z)|, if k(x, x) = k(z, z) is the `diagonal`."""
         square = 2 * (diagonal - self.value + self.error)
         return np.sqrt(np.maximum(square, 0.0)) * OUTWARDS
 
@@ -68,10 +68,10 @@ class Nearest:
 class Engine:
     """Computes values of one kernel; a context manager that holds its threads.
 
-    Rows from `prepare` have float32 values for the bulk of the work or, with ``exact=True``,
-    float64 values for what a certificate rests on. Sums are float64 in both. BLAS is held to one
-    thread while the engine is open, so that the two do not compete. `evaluations` counts the kernel
-    values of both precisions.
+    Rows from `prepare` give float32 kernel values, or float64 ones with ``exact=True``, for which a
+    certificate has narrow bounds. Sums are float64 in both cases. BLAS is held to one thread while
+    the engine is open, so that its threads and those of the engine do not compete. `evaluations`
+    counts the kernel values in both precisions.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Release the threads and give BLAS its own back."""
+        """End the threads, and give BLAS its threads back."""
         self.pool.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -107,9 +107,9 @@ class Engine:
             self.evaluations += n
 
     def prepare(self, rows: Rows, exact: bool = False) -> Operand:
-        """Rows with what their products need; O(stored values).
+        """Rows with all that their products need; O(stored values).
 
-        Raises InputError for rows of which float32 cannot hold a product or a kernel value.
+        InputError is raised if a product or a kernel value of a row is too large for float32.
         """
         arithmetic = self.arithmetic
         with np.errstate(over="ignore"):  # rows whose norms overflow are refused
@@ -133,7 +133,7 @@ class Engine:
         center = 0.0
         if arithmetic.center is not None:
             center = float(self.kernel.norms(arithmetic.center[None])[0])
-        # Without the centre no row is more than 4 times as large as with it and the centre's size.
+        # A row minus the centre is at most 4 times as large as the sum of their sizes.
         found = ~(self._sizes(self.kernel.norms(rows)) + center <= limit / 4)
         places = np.flatnonzero(found)
         if len(places) > 0:
@@ -149,9 +149,9 @@ class Engine:
     def block(self, x: Operand, z: Operand, out: AnyArray) -> None:
         """Write kernel values k(x_i, z_j) into `out`, shape (len(x), len(z)).
 
-        `out` is of float32; of float64 for exact rows; or of uint16, for values in [0, 1] as
-        multiples of 1/65535. Few rows pass many vertices in their place, so that the threads share
-        the work.
+        `out` is of float32, or of float64 for exact rows, or of uint16 for values in [0, 1], which
+        are then multiples of 1/65535. If there are few rows, they change places with the vertices,
+        so that all threads have work.
         """
         if len(x) < min(len(z), _FEW_ROWS):
             x, z, out = z, x, out.T
@@ -173,7 +173,7 @@ class Engine:
     ) -> Float64Array:
         """sum_j weights_j k(x_i, z_j), shape (len(x),); (len(x), n) for weights (n, len(z)).
 
-        With `nearest`, the vertices of largest kernel value are found in the same pass.
+        With `nearest`, the same pass finds the vertices with the largest kernel values.
         """
         matrix, kernel_map = np.atleast_2d(weights), self.map_of(x)
         out = np.zeros((len(x), len(matrix)))
@@ -191,7 +191,7 @@ class Engine:
         return out if weights.ndim == 2 else out[:, 0]
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:
-        """`weighted_sum` of vertices with themselves, from half of the kernel values.
+        """`weighted_sum` for z in place of x, from half of the kernel values.
 
         Tiles off the diagonal serve twice, as they are and transposed.
         """
@@ -222,16 +222,16 @@ class Engine:
         use: Callable[[slice, Float64Array], tuple[Result, Float64Array]],
         kept: UInt16Array | None = None,
     ) -> Iterator[tuple[Result, Float64Array]]:
-        """Kernel sums both ways from the same values: over the vertices, and then over the rows.
+        """Sum the same kernel values twice: over the vertices, and then over the rows.
 
         Rows go strip by strip. `use(rows, sums)` gets sum_j weights[c, j] k(x_i, z_j), of shape
         (n_rows, k), and returns any result, and factors f of the same shape. Yields that result
-        and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), in the order of the rows. Strips depend
-        neither on the number of threads nor, but for the last one, on that of the rows. Kernel
-        values are written into `kept`, shape (len(x), len(z)), as `block` would.
+        and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), in the order of the rows. The strips
+        are the same for any number of threads. The kernel values are written into `kept`, shape
+        (len(x), len(z)), as by `block`.
         """
         kernel_map, itemsize = self.map_of(x), np.dtype(x.method.dtype).itemsize
-        # 4 MiB of values, since longer strips are no faster
+        # A strip of more than 4 MiB would not be faster.
         height = max(128, (4 << 20) // (len(z) * itemsize))
         self.count(len(x) * len(z))
 
@@ -256,7 +256,7 @@ class Engine:
         return self.pool.map(run, range(0, len(x), height))
 
     def map_of(self, x: Operand) -> maps.KernelMap:
-        """Map of the products of rows like `x`."""
+        """The compiled map for products of rows like `x`."""
         dtype = x.method.dtype
         scale, shift, degree = self.kernel.map_constants(x.method.differences)
         return maps.KernelMap(int(self.kernel.code), dtype(scale), dtype(shift), degree)
@@ -268,14 +268,14 @@ class Engine:
         mean: Float64Array | None = None,
         mean_norm: Float64Array | None = None,
     ) -> Float64Array:
-        """Bound on the error of `weighted_sum` with weights of absolute sum 1.
+        """Bound on the error of `weighted_sum` if the absolute weights sum to 1.
 
-        Such a sum errs by no more than its worst kernel value does, and by its own summation; less
-        where its `mean`, the same sum with absolute weights, is small (see `Kernel.error_bound`),
-        or where `mean_norm` is, see `Sizes`. The shape is (len(x),) or that of `mean`, which may be
-        (len(x), n_sums).
+        The sum errs by no more than its worst kernel value, plus its own summation. The bound is
+        narrower if the `mean`, the same sum with absolute weights, is small (`Kernel.error_bound`),
+        or if `mean_norm` is small (see `Sizes`). The shape is (len(x),) or that of `mean`, which
+        may be (len(x), n_sums).
         """
-        method, n_terms = x.method, x.n_terms()  # a sum has no more terms than a row stores
+        method, n_terms = x.method, x.n_terms()  # a row has no more terms than stored values
         summation = len(z) * FLOAT64_UNIT * self._largest_value(x, z)  # sums are always float64
         norms, z_norm = x.norms, float(z.norms.max(initial=0))
         if mean is not None and mean.ndim == 2:
@@ -293,7 +293,7 @@ class Engine:
         return np.asarray(bound + rounding + LEAST_FLOAT32)
 
     def _largest_value(self, x: Operand, z: Operand) -> Float64Array:
-        """No value exceeds the geometric mean of two diagonals."""
+        """Bound on kernel values: none exceeds the geometric mean of the two diagonals."""
         diagonal = self.kernel.diagonal
         return np.asarray(np.sqrt(diagonal(x.norms) * diagonal(z.norms).max(initial=0)))
 
@@ -317,7 +317,7 @@ class Engine:
 
 
 def _store(values: AnyArray, out: AnyArray) -> None:
-    """Write kernel values, of integers as multiples of 1/65535."""
+    """Write kernel values; integers are multiples of 1/65535."""
     if out.dtype == np.uint16:
         values = values * values.dtype.type(65535) + values.dtype.type(0.5)
     np.copyto(out, values, casting="unsafe")

@@ -1,4 +1,4 @@
-"""Gradients of sums of kernel values by the row, in float64."""
+"""Gradients of decision functions with respect to the row, in float64."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ooc_fw._core.products import add_laplacian_gradients
 from ooc_fw.data.rows import CSRRows, Float64Array, Rows
 from ooc_fw.kernels.functions import Kernel
 
-_BLOCK_BYTES = 16 << 20  # of the kernel values, or gradients, of rows that are taken together
+_BLOCK_BYTES = 16 << 20  # kernel values or gradients of the rows in one block
 
 
 class Gradients:
-    """Gradients by x of the functions h_f(x) = sum_j weights[f, j] k(x, z_j).
+    """Gradients with respect to x of the functions h_f(x) = sum_j weights[f, j] k(x, z_j).
 
-    With the gradient u z + v x of each kernel value, all of them are matrix products. The slope of
-    a Laplacian kernel jumps at every vertex, so that derivatives tell of jumps rather than of the
-    function: there they are differences over `steps` to either side, half of the standard
-    deviation of a column over the vertices and at most 1 / gamma, in a compiled loop.
+    Each kernel value has a gradient u z + v x, so that the sums are matrix products. The slope of a
+    Laplacian kernel jumps at every vertex, and derivatives would follow the jumps. Therefore a
+    compiled loop takes differences over `steps` to either side: half of the standard deviation of
+    a column over the vertices, and at most 1 / gamma.
     """
 
     def __init__(self, kernel: Kernel, vertices: Rows, weights: Float64Array) -> None:
@@ -41,7 +41,7 @@ class Gradients:
         self._norms = np.asarray((self._z * self._z).sum(axis=1)).reshape(-1)
 
     def __call__(self, rows: Rows) -> Iterator[Float64Array]:
-        """Yield the gradients of some rows after the other, shape (n_functions, n, n_features)."""
+        """Yield the gradients for block after block of rows: (n_functions, n, n_features)."""
         most = max(self.weights.shape[1], len(self.weights) * rows.shape[1])
         step = max(1, _BLOCK_BYTES // (8 * most))
         for start in range(0, len(rows), step):
@@ -60,7 +60,7 @@ class Gradients:
             yield out
 
     def _slopes(self, products: Float64Array, x_norms: Float64Array) -> tuple[Any, Float64Array]:
-        """Factors u and v of the gradient u z + v x of k(x, z), shape (n, m)."""
+        """Factors u and v in the gradient u z + v x of k(x, z), shape (n, m)."""
         kernel, both, zeros = self._kernel, x_norms + self._norms, np.zeros_like(products)
         if kernel.name == "rbf":
             values = np.exp(-kernel.gamma * np.maximum(both - 2 * products, 0))

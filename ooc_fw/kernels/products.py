@@ -1,8 +1,8 @@
 """Products of rows with one tile of vertices after the other, in the workspace of a thread.
 
-Which product serves depends on the storage of the rows and on the `Method`: BLAS for dense rows,
-the compiled loops of :mod:`ooc_fw._core.products` otherwise. Bounds on errors hold for any order
-of summation, so that it does not matter how a block is cut into tiles.
+The storage of the rows and the `Method` decide on the product: BLAS for dense rows, the compiled
+loops of :mod:`ooc_fw._core.products` for all others. Bounds on errors hold for any order of
+summation, so that a block may be cut into any tiles.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ooc_fw.data.rows import AnyArray, CSRRows, Int32Array, stored_arrays
 from ooc_fw.kernels.arithmetic import Operand, centred
 from ooc_fw.kernels.functions import Kernel, Method
 
-TILE = 512  # vertices in a tile, and rows for that many: products fit the second-level cache
+TILE = 512  # vertices and rows in the largest tile, whose products fit the second-level cache
 _STEP = 16  # widths of tiles of sparse vertices are multiples of this
 _CACHE_LINE = 64  # bytes, as many as the widest vectors have
 
-_LOADED_BYTES = 8 << 20  # of vertices as dense rows up to which they stay loaded between strips
+_LOADED_BYTES = 8 << 20  # vertices stay loaded between strips if they take no more as dense rows
 
 
 class _Product(ABC):
     """Products of rows with one tile of vertices."""
 
     def width(self, z: Operand) -> int:
-        """The largest number of vertices like those of `z` in a tile."""
+        """The largest number of vertices like `z` in a tile."""
         return TILE
 
     @abstractmethod
@@ -44,11 +44,11 @@ class _Product(ABC):
         """Write the products of `x` with the loaded vertices into `tile`."""
 
     def unload(self) -> None:  # noqa: B027  # most have nothing to do
-        """Forget the tile of vertices; harmless when there is none."""
+        """Forget the tile of vertices, if there is one."""
 
     @contextmanager
     def loaded(self, z: Operand) -> Iterator[None]:
-        """Have `z` as the tile of vertices within; not even an interrupt leaves it there."""
+        """Load `z` for a block of code, and unload it afterwards, even after an interrupt."""
         try:
             self.load(z)
             yield
@@ -57,7 +57,7 @@ class _Product(ABC):
 
 
 class _DenseProduct(_Product):
-    """Dot products by BLAS of dense rows, minus `center` where there is one."""
+    """Dot products of dense rows by BLAS; a `center` is subtracted from the rows."""
 
     def __init__(self, dtype: type, center: AnyArray | None) -> None:
         self._dtype, self._center = dtype, center
@@ -68,7 +68,7 @@ class _DenseProduct(_Product):
 
     def into(self, x: Operand, tile: AnyArray) -> None:
         rows = centred(x.values, self._dtype, self._center)
-        # All values are finite. A BLAS that computes on unused lanes may flag what is in these.
+        # All values are finite. BLAS may compute on unused lanes of vectors, and raise flags there.
         with np.errstate(invalid="ignore"):
             np.matmul(rows, self._vertices.T, out=tile)
 
@@ -84,7 +84,7 @@ class _ColumnProduct(_Product):
         self._one = dtype(1)
         self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
         self._width = _fitting_width(dtype, n_features)
-        # Lines of no power of two bytes share no place in the cache.
+        # Lines whose length is a power of two would compete for the same places in the cache.
         shape = self._n_features, self._width + _STEP
         self._columns = _aligned(shape[0] * shape[1], dtype).reshape(shape)
 
@@ -111,8 +111,8 @@ class _ColumnProduct(_Product):
 class _SparseProduct(_Product):
     """Dot products or L1 distances of sparse rows, with the vertices scattered into columns.
 
-    The scratch has a line for each feature that a vertex of the tile has a value of, and `_places`
-    says which: the size of the scratch follows the rows and not the number of features.
+    The scratch has a line for each feature that occurs in the tile of vertices, and `_places` gives
+    the line. Therefore its size depends on the vertices, and not on the number of features.
     """
 
     def __init__(self, dtype: type, uses_distance: bool, places: Int32Array) -> None:
@@ -123,10 +123,10 @@ class _SparseProduct(_Product):
         self._z: Operand | None = None
 
     def width(self, z: Operand) -> int:
-        """As many as fit even if no two vertices share a feature."""
+        """As many vertices as fit even if no two of them share a feature."""
         mean = max(1.0, len(stored_arrays(z.values)[1]) / max(1, len(z)))
         dtype = self._scratch.dtype
-        # 4 MiB, rather than the 1 MiB of vertices that share features
+        # 4 MiB; vertices that share features have 1 MiB
         side = int(np.sqrt((4 << 20) / (dtype.itemsize * mean))) // _STEP * _STEP
         return min(TILE, max(side, _fitting_width(dtype, len(self._places))))
 
@@ -157,7 +157,7 @@ class _SparseProduct(_Product):
 
 
 def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
-    """Zeros from the start of a cache line on: wide vectors that cross two take twice as long."""
+    """Zeros that begin with a cache line: wide vectors that cross two lines take twice as long."""
     n_bytes = size * np.dtype(dtype).itemsize
     memory: AnyArray = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE
@@ -165,8 +165,8 @@ def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
 
 
 def _fitting_width(dtype: DTypeLike, n_features: int) -> int:
-    """Vertices whose columns fit the scratch."""
-    fitting = (1 << 20) // (np.dtype(dtype).itemsize * n_features)  # 1 MiB, or what 16 take
+    """Number of vertices whose columns fit into 1 MiB, but at least 16."""
+    fitting = (1 << 20) // (np.dtype(dtype).itemsize * n_features)
     return min(TILE, max(16, fitting))
 
 
@@ -176,24 +176,24 @@ _VertexTile: TypeAlias = tuple[slice, Operand, _Product]  # places, vertices, th
 class Workspace(threading.local):
     """Products and tile buffer of one thread, kept from call to call.
 
-    `center` is subtracted from dense rows by products in float64; others get centred rows.
+    Products in float64 subtract `center` from dense rows. Rows for other products are centred.
     """
 
     def __init__(self, kernel: Kernel, center: AnyArray | None) -> None:
         self._kernel, self._center = kernel, center
         self._products: dict[tuple[bool, Method, int], _Product] = {}
-        # By number of features; all zeros between loads, so that products share them.
+        # One array for each number of features. Products share it, as it is zero between loads.
         self._places: dict[int, Int32Array] = {}
         self._memory = np.empty(0, dtype=np.uint8)
-        # The vertices met last, latest first, with their tiles and the bytes of loaded products.
+        # The latest vertices, newest first, with their tiles and the bytes of loaded products.
         self._latest: list[tuple[Operand, list[_VertexTile], int]] = []
 
     def products(
         self, x: Operand, z: Operand, height: int
     ) -> Iterator[tuple[slice, Operand, AnyArray]]:
-        """Products of `height` rows after the other with one tile of vertices: rows and products.
+        """Yield rows and their products with one tile of vertices, for `height` rows at a time.
 
-        The next products overwrite them.
+        The next products overwrite the last ones.
         """
         if isinstance(x.values, CSRRows) != isinstance(z.values, CSRRows):
             raise TypeError("products need rows and vertices of one storage, sparse or dense")
@@ -211,9 +211,9 @@ class Workspace(threading.local):
         return self._product(x).width(z)
 
     def strip(self, x: Operand, z: Operand) -> Iterator[tuple[slice, Operand, AnyArray]]:
-        """Products of rows with one tile of vertices after the other: columns, vertices, products.
+        """Yield columns, vertices and products of the rows, tile by tile of the vertices.
 
-        Products stay until the workspace is used again.
+        All products stay until the workspace is used again.
         """
         tiles, loaded_bytes = self._vertex_tiles(x, z)
         room = self._buffer(len(x) * len(z), x.method.dtype)
@@ -224,7 +224,7 @@ class Workspace(threading.local):
             yield cols, zt, tile
 
     def _vertex_tiles(self, x: Operand, z: Operand) -> tuple[list[_VertexTile], int]:
-        """Tiles of `z`, each with its product, which stay loaded where they take little memory."""
+        """Tiles of `z` with their products, which stay loaded if they take little memory."""
         for vertices, tiles, n_bytes in self._latest:
             if vertices is z:
                 return tiles, n_bytes
@@ -248,7 +248,7 @@ class Workspace(threading.local):
         return tiles, n_bytes
 
     def _buffer(self, size: int, dtype: type) -> AnyArray:
-        """Uninitialised numbers; reused, since fresh memory costs as much time as kernel values."""
+        """Reused numbers, not initialised: fresh memory would take as long as kernel values."""
         n_bytes = size * np.dtype(dtype).itemsize
         if n_bytes > len(self._memory):
             # Unused pages take no memory.
