@@ -6,10 +6,16 @@ import json
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from ooc_fw.report.progress import EventLog, Progress, Waiting, to_json
-from ooc_fw.solver.state import SolverState, StepKind
+from ooc_fw.landmarks import relative_target
+from ooc_fw.report.progress import EventLog, Progress, Waiting
+from ooc_fw.report.runlog import read_runs
+from ooc_fw.solver.state import SolverState
+from ooc_fw.system.errors import InputError
+
+# -- displays ------------------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -24,7 +30,7 @@ class Gone(io.StringIO):
 
 @pytest.fixture
 def stderr(monkeypatch):
-    """Replace standard error by a stream of some kind, which is shown a line each 10 ms."""
+    """Replace standard error by a stream, which is shown a line each 10 ms."""
     for name in ("LINE_SECONDS", "BAR_SECONDS"):
         monkeypatch.setattr(f"ooc_fw.report.progress.{name}", 0.01)
 
@@ -37,41 +43,41 @@ def stderr(monkeypatch):
 
 def make_state(**changes):
     values = {"phase": "train", "iteration": 7, "rows_read": 4000, "elapsed_s": 2.0}
-    return SolverState(**{**values, **changes})
+    return SolverState(**(values | changes))
 
 
-def test_lines_say_phase_gap_and_support():
-    span = {"n_support": 40, "gap_scope": "span", "sampled_gap": 0.2, "phase": "certify"}
-    expected = {
-        "start": make_state(phase="start"),
-        "train, sampled gap 1.2e-02, 9,876 support vectors": make_state(
-            sampled_gap=0.0123, certified_gap=0.5, n_support=9876
-        ),
-        "certify 10%": make_state(phase="certify", sweep_fraction=0.1),
-        "classifier 2/3 train": make_state(classifier=1, n_classifiers=3),
-        "certify 50%, gap on a sample 2.0e-01, 40 landmarks": make_state(
-            sweep_fraction=0.5, **span | {"gap_scope": "sample"}
-        ),
-        "certify 60%, gap in the span 2.0e-01, 40 landmarks": make_state(
-            sweep_fraction=0.6, **span
-        ),
-    }
-    progress = Progress()
-    for line, state in expected.items():
-        assert [callback(state) for callback in progress.callbacks] == [None]
-        assert progress.line == line
+SPAN = {"phase": "certify", "n_support": 40, "sampled_gap": 0.2}
 
 
 @pytest.mark.parametrize(
-    ("total", "unit", "line"),
-    [(2000, "rows", "pass 75%, 1,500 rows"), (None, "B", "pass, 1,500 B")],
+    ("state", "line"),
+    [
+        ({"phase": "start"}, "start"),
+        (
+            {"sampled_gap": 0.0123, "certified_gap": 0.5, "n_support": 9876},
+            "train, sampled gap 1.2e-02, 9,876 support vectors",
+        ),
+        ({"classifier": 1, "n_classifiers": 3}, "classifier 2/3 train"),
+        (SPAN | {"gap_scope": "sample"}, "certify, gap on a sample 2.0e-01, 40 landmarks"),
+        (
+            SPAN | {"gap_scope": "span", "sweep_fraction": 0.6},
+            "certify 60%, gap in the span 2.0e-01, 40 landmarks",
+        ),
+    ],
 )
-def test_passes_say_how_far_they_are(total, unit, line):
-    progress = Waiting("pass", total, unit=unit)
-    progress(1500)
+def test_a_line_says_phase_gap_and_size_of_the_model(state, line):
+    progress = Progress()
+    (callback,) = progress.callbacks
+    assert callback(make_state(**state)) is None
     assert progress.line == line
+
+
+def test_a_pass_says_how_far_it_is():
+    progress = Waiting("pass", unit="B")
+    progress(1500)
+    assert progress.line == "pass, 1,500 B"
     progress(1500, 3000)
-    assert progress.line.startswith("pass 50%, ")
+    assert progress.line == "pass 50%, 1,500 B"
 
 
 def wait_for(stream, words):
@@ -91,11 +97,12 @@ def wait_for(stream, words):
     ],
 )
 def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(
-    stderr, stream, options, in_place
+    stderr, monkeypatch, stream, options, in_place
 ):
+    monkeypatch.setenv("COLUMNS", "14")  # which cuts lines on a terminal
     shown = stderr(stream())
     with Progress(**options) as progress:
-        wait_for(shown, "0 s, the first step")
+        wait_for(shown, "0 s, the firs")
         progress.callbacks[0](make_state())
         wait_for(shown, "0 s, train")
         progress.stop()
@@ -103,16 +110,8 @@ def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(
         time.sleep(0.05)
     assert shown.getvalue() == before
     assert ("\r" in before) == in_place
-    assert ("\n" in before) != in_place
+    assert ("the first step\n" in before) != in_place
     assert before.endswith("\r\x1b[K" if in_place else "\n")
-
-
-def test_lines_on_a_terminal_are_no_wider_than_it(stderr, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "10")
-    stream = stderr(Terminal())
-    with Waiting("a long choice"):
-        wait_for(stream, "0 s, a lo")
-    assert "0 s, a lon" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("stream", [Gone, Terminal])
@@ -121,10 +120,14 @@ def test_displays_that_are_quiet_or_unread_show_nothing_and_end_no_run(stderr, s
     quiet = stream is Terminal
     with Progress(quiet=quiet) as progress, Waiting("pass", 9, quiet=quiet) as rows:
         assert len(progress.callbacks) == (not quiet)
-        assert [callback(make_state()) for callback in progress.callbacks] == [None] * (not quiet)
+        for callback in progress.callbacks:
+            assert callback(make_state()) is None
         rows(5)
         time.sleep(0.05)
     assert shown.getvalue() == ""
+
+
+# -- log -----------------------------------------------------------------------------------------
 
 
 def events_of(path):
@@ -133,35 +136,27 @@ def events_of(path):
 
 def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
     path, now = tmp_path / "log", [0.0]
-    monkeypatch.setattr("ooc_fw.report.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     log = EventLog(path, tol=1e-3)
     (start,) = events_of(path)  # a log can be followed
     assert (start["event"], start["tol"], start["resume"]) == ("start", 1e-3, None)
     for now[0] in (0.01, 0.05, 0.2, 0.21, 0.22):
         log(make_state(iteration=now[0], sampled_gap=float("nan")))
-    changes = {}
-    for change in (
-        {"certified_gap": 0.5},
-        {"phase": "certify"},
-        {"classifier": 1},
-        {"sweep_fraction": 0.9},
-        {"sweep_fraction": 1.0},
-    ):
-        changes |= change
-        log(make_state(iteration=1, **changes))
-        log(make_state(iteration=2, **changes))
+    state = {}
+    for change in ("certified_gap", 0.5), ("phase", "certify"), ("sweep_fraction", 1.0):
+        state |= dict([change])
+        log(make_state(iteration=1, **state))
+        log(make_state(iteration=2, **state))
     log.write("end", {"status": "converged"})
     log.close()
     _, *progress, end = events_of(path)
-    assert [event["iteration"] for event in progress] == [0.01, 0.2, 1, 1, 1, 1]
-    assert progress[-1]["sweep_fraction"] == 1.0
+    assert [event["iteration"] for event in progress] == [0.01, 0.2, 1, 1, 1]
     assert progress[0]["sampled_gap"] is None
-    assert progress[0]["steps"] == {str(kind): 0 for kind in StepKind}
     assert 0 < progress[0]["rss_bytes"] <= progress[0]["peak_rss_bytes"]
     assert end == {"event": "end", "status": "converged"}
 
 
-def test_a_log_continues_after_a_line_that_was_cut_short(tmp_path):
+def test_a_resumed_run_continues_the_log_after_a_line_that_was_cut_short(tmp_path):
     path = tmp_path / "log"
     path.write_text('{"event": "start"}\n{"event": "pro')
     EventLog(path, resume="run.ckpt").close()
@@ -188,6 +183,68 @@ def test_a_log_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, capl
     assert f"{path} cannot be written (No space left" in record.getMessage()
 
 
-def test_numbers_that_are_not_finite_are_null_in_json():
-    values = {"a": float("nan"), "b": {"c": float("inf")}, "d": 1.5, "e": None}
-    assert json.loads(to_json(values)) == {"a": None, "b": {"c": None}, "d": 1.5, "e": None}
+# -- logs read back ------------------------------------------------------------------------------
+
+START = '{"event": "start", "options": {"tol": 0.001, "stopping": "relative"}}\n'
+
+
+def progress_line(elapsed, **values):
+    return json.dumps({"event": "progress", "elapsed_s": elapsed, **values}) + "\n"
+
+
+def read(path, *lines):
+    """The runs in a log of some lines."""
+    path.write_text("".join(lines))
+    return read_runs([path])
+
+
+@pytest.mark.parametrize(
+    "tail", ["", '{"event": "prog', '{"event": "progress", "elapsed_s"\n', "\n\n"]
+)
+def test_a_log_may_end_anywhere(tmp_path, tail):
+    (run,) = read(tmp_path / "log", START, progress_line(1), progress_line(2, n_support=5), tail)
+    assert (run.label, run.n_events, run.tolerance) == (str(tmp_path / "log"), 2, 1e-3)
+    np.testing.assert_array_equal(run.columns["elapsed_s"], [1, 2])
+    np.testing.assert_array_equal(run.columns["n_support"], [np.nan, 5])
+
+
+def test_several_runs_of_a_log_are_told_apart(tmp_path):
+    path = tmp_path / "log"
+    starts = (
+        START,
+        START.replace("relative", "meb"),
+        START.replace('"tol"', '"landmarks": 9, "tol"'),
+    )
+    runs = read(path, *starts)
+    assert [run.label for run in runs] == [f"{path} #1", f"{path} #2", f"{path} #3"]
+    assert [run.tolerance for run in runs] == [1e-3, None, relative_target(1e-3)]
+    assert len(read_runs([path, path])) == 3
+
+
+def test_time_continues_from_one_classifier_to_the_next_and_the_last_gap_is_that_of_the_end(
+    tmp_path,
+):
+    events = [(0, 1.0), (0, 2.0), (1, 0.5), (1, 1.0), (2, 3.0)]
+    lines = [progress_line(t, classifier=k, certified_gap=0.3) for k, t in events]
+    (run,) = read(tmp_path / "log", START, *lines, '{"event": "end", "certified_gap": 0.2}\n')
+    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0, 2.5, 3.0, 6.0]
+    assert run.columns["certified_gap"].tolist() == [0.3, 0.3, 0.3, 0.3, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file"),
+        ("", "no events"),
+        ("hello\n\x89HDF\x00", "no events"),
+        ("[1, 2]\n", "no events"),
+        (progress_line(1), "no events"),
+        ('{"event": "start", "options": 3}\n', "no events"),
+        (START + progress_line("soon"), "no events"),
+        (START + progress_line(1, n_support=[1, 2]), "no events"),
+        (START + progress_line(1, n_support=10**400), "no events"),
+    ],
+)
+def test_files_that_are_no_logs_are_refused(tmp_path, content, words):
+    with pytest.raises(InputError, match=f"log.*{words}.*ooc-fw train --log"):
+        read(tmp_path / "log", content) if content is not None else read_runs([tmp_path / "log"])
