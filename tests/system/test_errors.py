@@ -1,0 +1,79 @@
+"""Signals: the first one waits if there is something to lose, the second one raises."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from ooc_fw.system.errors import DeferredInterrupt, signal_of
+
+
+def send(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
+
+
+def test_the_first_signal_waits_and_the_second_raises():
+    before = signal.getsignal(signal.SIGINT)
+    with DeferredInterrupt() as interrupt:
+        interrupt.defer()
+        send()
+        assert interrupt.noted == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt) as raised:
+            send()
+        assert signal_of(raised.value) == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_of_two_the_inner_one_decides():
+    with DeferredInterrupt() as outer, DeferredInterrupt() as inner:
+        inner.defer()
+        send()
+        assert (outer.noted, inner.noted) == (None, signal.SIGINT)
+    with DeferredInterrupt() as outer, DeferredInterrupt():
+        outer.defer()
+        with pytest.raises(KeyboardInterrupt):
+            send()  # the inner one has nothing to lose
+
+
+def test_an_exception_that_a_callback_of_c_code_lost_is_raised_again():
+    with DeferredInterrupt() as interrupt:
+        interrupt.check()
+        with suppress(KeyboardInterrupt):
+            send()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            interrupt.check()
+    assert signal_of(raised.value) == signal.SIGINT
+
+
+def test_a_signal_ends_the_wait_for_text():
+    with DeferredInterrupt() as interrupt:
+        interrupt.defer()
+        with pytest.raises(KeyboardInterrupt), interrupt.raising():
+            send()
+        send()  # is noted, and raises as soon as text is waited for
+        with pytest.raises(KeyboardInterrupt), interrupt.raising():
+            raise AssertionError("a signal was noted before")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(number):
+    """As under nohup."""
+    old = signal.signal(number, signal.SIG_IGN)
+    try:
+        with DeferredInterrupt() as interrupt:
+            interrupt.defer()
+            send(number)
+            assert interrupt.noted is None
+    finally:
+        signal.signal(number, old)
+
+
+def test_a_thread_that_gets_no_signals_has_none_to_note():
+    def noted():
+        with DeferredInterrupt() as interrupt:
+            return interrupt.noted
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(noted).result() is None
