@@ -1,14 +1,18 @@
 """No violator is ever screened out: the inequality, and the whole way through `certify`."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.certificate.screening import Bounds, Screen
-from ooc_fw.certificate.sweep import Search, SupportWeights, certify
+from ooc_fw.certificate.sweep import Search, Since, SupportWeights, certify
+from ooc_fw.data.rows import take_rows
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.problem import BinaryProblem
+from tests.support.low_rank import few_vertices
 from tests.support.reference import kernel_values
 from tests.support.strategies import models, problems
 
@@ -67,35 +71,52 @@ def test_rows_screened_out_are_above_the_floor(case, with_nearest, one_norm):
         np.testing.assert_array_equal(screen.unscreened(*at, most=len(unscreened)), unscreened)
 
 
-@given(moves(), st.booleans())
-def test_a_screened_certificate_is_that_of_a_full_sweep(case, sparse):
+@given(moves(), st.booleans(), st.none() | st.integers(1, 8))
+def test_a_pass_over_unscreened_rows_certifies_what_one_over_all_rows_does(case, sparse, step):
+    """By few vertices or all, and also if what has changed since rules out more rows."""
     problem, before, now = case
-    source, tol = problem.source(sparse), 1e-2
-    with Engine(problem.kernel) as engine:
+    source, rows, one_norm = (
+        problem.source(sparse),
+        problem.rows(sparse),
+        problem.kernel.constant_diagonal,
+    )
 
-        def sweep(alpha, **screening):
-            ids = np.flatnonzero(alpha)
-            rows = problem.rows(sparse) if len(ids) == len(alpha) else source.take(ids)
-            weights = SupportWeights(rows, ids, alpha[ids] / alpha[ids].sum(), problem.C)
-            binary = BinaryProblem(source, problem.y, problem.kernel)
-            return certify(binary, engine, weights, Search(tol, **screening))
+    def sweep(alpha, **screening):
+        ids = np.flatnonzero(alpha)
+        weights = SupportWeights(take_rows(rows, ids), ids, alpha[ids], problem.C)
+        binary = BinaryProblem(source, problem.y, problem.kernel)
+        with Engine(problem.kernel) as engine, few_vertices(step):
+            return certify(binary, engine, weights, Search(1e-2, **screening))
 
-        snapshot, plain, _ = parts(problem, before)
-        one_norm = problem.kernel.constant_diagonal
-        screen = Screen.empty(len(problem.y), one_norm=one_norm, **snapshot)
-        first = sweep(before, screen=screen)
-        # Of vertices, too, once they have left.
-        assert (screen.lower <= plain + snapshot["rounding"]).all()
-        then, plain, grad = parts(problem, now)
-        rounding = then["rounding"] + first.rounding * abs(first.rho)
-        floor, ids = float(grad[now > 0].min()) + rounding, snapshot["row_ids"]
-        full = sweep(now)
-        move = screen.distance_to(then["norm2"], plain[ids], rounding)
-        unscreened = screen.unscreened(floor, problem.y, move, plain[ids], rounding)
-        screened = sweep(now, unscreened=unscreened)
-    if np.isfinite(full.certified_gap):
-        slack = full.rounding + screened.rounding
-        assert screened.certified_gap == pytest.approx(full.certified_gap, abs=2 * slack + 1e-12)
+    snapshot, plain_before, _ = parts(problem, before)
+    screen = Screen.empty(len(problem.y), one_norm=one_norm, **snapshot)
+    first = sweep(before, screen=screen)
+    # Bounds hold on every row, of vertices, too, once they have left.
+    ids = snapshot["row_ids"]
+    K = kernel_values(problem.kernel, problem.X, problem.X)
+    diagonal, near = np.diagonal(K), ids[screen.vertex]
+    square = diagonal + diagonal[near] - 2 * K[np.arange(len(K)), near]
+    assert (screen.lower <= plain_before + snapshot["rounding"]).all()
+    assert (screen.norm >= np.sqrt(diagonal + 1)).all()
+    assert (screen.distance >= (1 - 1e-12) * np.sqrt(np.maximum(square, 0))).all()
+
+    then, plain, grad = parts(problem, now)
+    rounding = then["rounding"] + first.rounding * abs(first.rho)
+    floor = float(grad[now > 0].min()) + rounding
+    move = screen.distance_to(then["norm2"], plain[ids], rounding)
+    unscreened = screen.unscreened(floor, problem.y, move, plain[ids], rounding)
+    full = sweep(now)
+    slack = 2 * full.rounding + 1e-12
+    changed = np.flatnonzero(now != before)
+    change = ((now - before) * problem.y)[changed]
+    rounding = abs(math.fsum(before) - 1) + abs(math.fsum(now) - 1)
+    since = Since(screen.lower[unscreened], take_rows(rows, changed), change, rounding)
+    for known in (None, since):
+        found = sweep(now, unscreened=unscreened, since=known)
+        assert found.certified_gap >= problem.truth(np.arange(len(now)), now).gap
+        if np.isfinite(full.certified_gap):
+            near = slack + 2 * found.rounding
+            assert found.certified_gap == pytest.approx(full.certified_gap, abs=near)
 
 
 def test_rows_without_bounds_are_not_screened_out_and_a_near_vertex_is_a_bound():
