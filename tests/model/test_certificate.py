@@ -1,4 +1,4 @@
-"""The gap of a landmark model, computed again from what its file holds, against brute force."""
+"""The gap of a model, computed again from what its file holds, against brute force."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from ooc_fw.model.machines import Classifier
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, span_objectives, span_values
-from tests.support.models import with_numbers
+from tests.support.models import make_model, random_rows, with_numbers
 from tests.support.reference import kernel_values, to_csr
 from tests.support.strategies import SEEDS, kernels, raw_tables, tables
 
@@ -113,18 +113,12 @@ def test_bounds_hold_the_objectives_of_any_weights(kernel, n_classes, sparse):
         certify(changed(jitter=0.0), problem)
 
 
-@pytest.mark.process
-def test_where_blocks_are_read_changes_no_bit(tmp_path):
-    X, problem = make_problem(3)
-    np.save(tmp_path / "X.npy", X)
-    problem = dataclasses.replace(
-        problem, source=open_dataset(str(tmp_path / "X.npy"), labels=problem.codes)
-    )
+def test_passes_by_dask_are_those_of_this_process():
+    _, problem = make_problem(3)
     model, done = train(problem), []
     here = certify(model, problem, on_rows=done.append)
-    there = certify(model, problem, dask="processes")
     assert done[-1] == N_ROWS
-    assert np.array_equal(here, there)
+    assert np.array_equal(here, certify(model, problem, dask="threads"))
 
 
 @pytest.mark.parametrize("weights", ["classes", "rows"])
@@ -132,9 +126,35 @@ def test_where_blocks_are_read_changes_no_bit(tmp_path):
 def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes, weights):
     X, problem = make_problem(n_classes, weights=weights)
     model, without = train(problem), dataclasses.replace(problem, penalties=None)
-    given = problem if weights == "rows" else without
-    primal, _ = certify(model, given)
+    primal, _ = certify(model, problem if weights == "rows" else without)
     np.testing.assert_allclose(primal, objectives(model, X, problem)[0], rtol=1e-6)
     if weights == "rows":
         with pytest.raises(InputError, match="the penalties of all rows"):
             certify(model, without)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("nothing", None),
+        ("value", "row 4 of array is not the model's support vector"),
+        ("label", "row 4 of array is not the model's support vector"),
+        ("fewer rows", "array has 6 rows but the model was trained on row 6"),
+    ],
+)
+def test_training_rows_are_recognised(change, message):
+    model = make_model(random_rows(4))  # whose vectors are rows 0, 2, 4 and 6
+    (own,) = model.classifiers
+    X, codes = random_rows(8, seed=9), np.arange(8) // 2 % 2
+    X[model.rows[own.sv]], codes[model.rows[own.sv]] = model.support_vectors[own.sv], own.labels > 0
+    if change == "value":
+        X[4, 1] += 1
+    elif change == "label":
+        codes[4] = 1 - codes[4]
+    elif change == "fewer rows":
+        X, codes = X[:6], codes[:6]
+    if message is None:
+        assert model.certify(X, model.classes[codes]).gap_scope == "all"
+        return
+    with pytest.raises(InputError, match=message):
+        model.certify(X, model.classes[codes])

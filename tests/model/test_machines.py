@@ -39,16 +39,15 @@ def test_scores_against_definition(values):
 @pytest.mark.parametrize(
     ("statuses", "worst"),
     [
-        (["converged", "converged"], "converged"),
-        (["converged", "max_iter", "time_limit"], "max_iter"),
-        (["converged", "sampled"], "sampled"),
-        (["sampled", "time_limit"], "time_limit"),
-        (["max_iter", "interrupted", "stopped"], "interrupted"),
-        (["max_iter", "stopped"], "stopped"),
+        ("converged converged", "converged"),
+        ("converged max_iter time_limit", "max_iter"),
+        ("sampled converged", "sampled"),
+        ("sampled time_limit", "time_limit"),
+        ("max_iter interrupted stopped", "interrupted"),
     ],
 )
 def test_one_status_for_all(statuses, worst):
-    assert worst_status([Status(status) for status in statuses]) == worst
+    assert worst_status([Status(status) for status in statuses.split()]) == worst
 
 
 @given(
@@ -79,11 +78,9 @@ def test_decided_rows_keep_their_class_under_any_error_within_the_bound(
     if one_each:  # the worst error: against the first class, for all others
         chosen = np.arange(n_classes) == first[:, None]
         worst = np.where(chosen, values - bound, values + bound)
-        others = np.where(chosen, -np.inf, worst).max(axis=1)
-        margin = worst[chosen] - others
-        np.testing.assert_array_equal(
-            decided[np.abs(margin) > 1e-12], (margin > 0)[np.abs(margin) > 1e-12]
-        )
+        margin = worst[chosen] - np.where(chosen, -np.inf, worst).max(axis=1)
+        clear = np.abs(margin) > 1e-12
+        np.testing.assert_array_equal(decided[clear], margin[clear] > 0)
 
 
 def make_values(seed, n=300, slope=1.5, offset=-0.5):
@@ -104,13 +101,8 @@ def mean_loss(parameters, values, positive):
 @pytest.mark.parametrize(("seed", "scale"), [(0, 1e-6), (1, 1.0), (2, 1e6)])
 def test_sigmoid_is_the_brute_force_minimum_and_that_of_scikit_learn(seed, scale):
     values, positive = make_values(seed)
-    best = minimize(
-        mean_loss,
-        [0.0, 0.0],
-        args=(values, positive),
-        method="Nelder-Mead",
-        options={"xatol": 1e-10, "fatol": 1e-16, "maxiter": 5000, "maxfev": 5000},
-    )
+    how = {"xatol": 1e-10, "fatol": 1e-16, "maxiter": 5000, "maxfev": 5000}
+    best = minimize(mean_loss, [0, 0], (values, positive), method="Nelder-Mead", options=how)
     a, b = fit_sigmoid(scale * values, positive)
     np.testing.assert_allclose([scale * a, b], best.x, rtol=1e-6, atol=1e-7)
     other = _SigmoidCalibration().fit(values, positive)
@@ -173,10 +165,7 @@ def test_probabilities_of_classes_against_the_rest_are_normalised(values):
     slopes, shifts = np.array([(-1.5, 0.2), (-2.0, 0.0), (0.5, -1.0), (-1.0, 3.0)]).T
     found = class_probabilities(values, slopes, shifts, 4, "ovr")
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
-    each = np.stack(
-        [sigmoid(values[:, k], a, b) for k, (a, b) in enumerate(zip(slopes, shifts, strict=True))],
-        axis=1,
-    )
+    each = sigmoid(values, slopes, shifts)
     some = each.sum(axis=1) > 1e-200
     total = each[some].sum(axis=1, keepdims=True)
     # Sigmoids below the least normal number have fewer digits.
