@@ -27,7 +27,7 @@ PATH=$venv/bin:$PATH
 ruff check
 ruff format --check
 
-# Compiled once, rather than by each test process; tests/cli/test_cmd_warm_up.py looks at this, too.
+# Compiled once, rather than by each test process; tests/cli/test_demo.py looks at this, too.
 mypy &
 checks=$!
 export OOC_FW_WARMED="$venv/warmed" OOC_FW_CACHE="$venv/compiled"

@@ -1,72 +1,188 @@
-"""Results in the order of the user's rows, in bounded memory."""
+"""A model takes tables and cells by the names of their columns, without the training file."""
 
-import tracemalloc
+import json
+import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ooc_fw.cli.applying import AppliedRows
-from ooc_fw.cli.predict import in_order
-from ooc_fw.system.errors import InputError
+from ooc_fw import FrankWolfeSVC, load_model, open_dataset
+from tests.support.contracts import to_dense
+from tests.support.methods import grid
 
 
-def blocks_of(ids, values, cuts, n_rows):
-    for part in np.split(np.arange(len(ids)), cuts):
-        if len(part):
-            yield AppliedRows(values[part], None, ids[part], n_rows)
+def write_parquet(name):
+    arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow_csv.read_csv(f"{name}.csv"), f"{name}.parquet")
 
 
-@given(st.data())
-def test_any_order_becomes_that_of_the_rows(data):
-    n = data.draw(st.integers(1, 60))
-    first = data.draw(st.integers(0, n))  # rows that come in order
-    rest = data.draw(st.permutations(range(first, n)))
-    cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=5)))
-    width = data.draw(st.sampled_from([1, 3]))
-    ids = np.array([*range(first), *rest], dtype=np.int64)
-    expected = np.random.default_rng(0).normal(size=(n, width))
-    blocks = blocks_of(ids, expected[ids], cuts, n)
-    found = np.concatenate([*in_order(blocks, "data")])
-    np.testing.assert_array_equal(found, expected)
+def test_a_table_gives_what_its_converted_file_gives(ooc_fw, here):
+    write_parquet("people")
+    for options in ((), ("--decision",)):
+        expected = ooc_fw("predict", "people.model.h5", "people.h5", *options).out
+        for other in ("people.csv", "people.parquet"):
+            found = ooc_fw("predict", "people.model.h5", other, *options, "--quiet")
+            assert found.out == expected
+    expected, found = (
+        ooc_fw("evaluate", "people.model.h5", f"people.{suffix}", "--json", "--quiet").json()
+        for suffix in ("h5", "csv")
+    )
+    assert found["accuracy"] == expected["accuracy"] > 0.9
+    assert found["confusion"] == expected["confusion"]
+    model = load_model("people.model.h5")
+    assert model.columns == ("age", "city=Köln, am Rhein", "city=Oslo", "city=Rom", "income")
+    assert json.loads(model.table)["label"] == "kind"
 
 
-def test_rows_in_order_do_not_wait():
-    seen = []
+@pytest.mark.parametrize("task", grid(["classification", "regression"], quick=1))
+def test_encoded_categories_and_dates_of_a_test_file(ooc_fw, tmp_path, monkeypatch, task):
+    """A test file, its table and Parquet of it get the same decisions, to the last bit."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    of_classes = task == "classification"
+    for name in ("train", "test"):
+        rows = [
+            f"k{rng.integers(30)},{rng.normal():.3f},2024-0{rng.integers(1, 9)}-07T{hour}:00,"
+            f"{('good', 'bad')[int(hour > 12)] if of_classes else hour / 7}"
+            for hour in rng.integers(10, 20, 200)
+        ]
+        Path(f"{name}.csv").write_text("\n".join(["city,x,when,kind", *rows]) + "\n")
+    write_parquet("test")
+    options = "--label kind --target-encode city --dates when --scale standard".split()
+    options += [] if of_classes else ["--task", "regression"]
+    ooc_fw("convert", "train.csv", "train.h5", *options, "--quiet").done()
+    ooc_fw("train", "train.h5", "-o", "m.h5", "--task", task, "--quiet").done()
+    decision = ["--decision"] * of_classes
+    for like in ("train.h5", "m.h5"):
+        ooc_fw("convert", "test.csv", "test.h5", "--like", like, "--quiet").done()
+        expected = ooc_fw("predict", "m.h5", "test.h5", *decision).out
+        for table in ("test.csv", "test.parquet"):
+            outcome = ooc_fw("predict", "m.h5", table, *decision)
+            assert outcome.out == expected
+            assert "left out" not in outcome.err
 
-    def blocks():
-        for k in range(3):
-            yield AppliedRows(np.zeros((5, 1)))
-            seen.append(k)
 
-    next(in_order(blocks(), "data"))
-    assert seen == []
+def test_columns_are_found_by_name_without_labels(ooc_fw, here, monkeypatch):
+    Path("new.csv").write_text("income,city,extra,age,kind\n100.5,Rom,1,60,\n2000,Paris,1,,?\n")
+    outcome = ooc_fw("predict", "people.model.h5", "new.csv", "--decision").done()
+    assert "1 missing values became the means" in outcome.err
+    assert "column 'city': 1 rows without a category" in outcome.err
+    Path("new.csv").write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
+    ooc_fw("convert", "new.csv", "new.h5", "--like", "people.model.h5", "--quiet").done()
+    assert ooc_fw("predict", "people.model.h5", "new.h5", "--decision").out == outcome.out
+    with open("new.csv") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        found = ooc_fw("predict", "people.model.h5", "-", "--decision", "--quiet")
+    assert found.out == outcome.out
 
 
-@pytest.mark.parametrize("ids", [[1, 1, 0], [0, 2, 3], [2, 1, -1], [2, 1]])
-def test_row_numbers_that_are_wrong(ids):
-    ids = np.array(ids)
-    with pytest.raises(InputError, match=r"d\.h5 do not name each of its rows once"):
-        list(in_order(blocks_of(ids, np.zeros((len(ids), 1)), [], 3), "d.h5"))
+def test_rows_without_a_label_can_be_left_out(ooc_fw, here):
+    header, *rows = Path("people.csv").read_text(encoding="utf-8").splitlines()
+    bare = [row.rpartition(",")[0] + "," for row in rows[:7]]
+    for name, lines in (("gaps", bare + rows[7:]), ("rest", rows[7:]), ("none", bare)):
+        Path(f"{name}.csv").write_text("\n".join([header, *lines]), encoding="utf-8")
+    drop = "--missing-labels", "drop", "--like", "people.model.h5"
+    outcome = ooc_fw("convert", "gaps.csv", "gaps.h5", *drop).done()
+    assert "7 rows without a label are left out" in outcome.err
+    found, expected = (
+        ooc_fw("evaluate", "people.model.h5", name, "--json").json()
+        for name in ("gaps.h5", "rest.csv")
+    )
+    assert found["confusion"] == expected["confusion"]
+    ooc_fw("convert", "none.csv", "gaps.h5", *drop).assert_refused("none.csv holds no rows")
 
 
-def test_memory_is_that_of_the_results():
-    """8 bytes for each, a byte for each row, and blocks."""
-    n, step = 1_000_000, 10_000
-    ids = np.random.default_rng(0).permutation(n)  # held outside of what is measured
+# -- cells: AnnData and zarr -----------------------------------------------------------------------
 
-    def blocks():
-        for start in range(0, n, step):
-            own = ids[start : start + step]
-            yield AppliedRows(2.0 * own[:, None], None, own, n)
+NAMED = "--label", "cell_type", "--missing-labels", "drop"
 
-    tracemalloc.start()
-    done = 0
-    for values in in_order(blocks(), "data"):
-        np.testing.assert_array_equal(values[:, 0], 2.0 * np.arange(done, done + len(values)))
-        done += len(values)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert done == n
-    assert peak < 9 * n + (4 << 20)
+
+@pytest.mark.parametrize(
+    ("suffix", "rows"), grid([("h5ad", "X"), ("zarr", "layers/log"), ("zarr", "X")], quick=2)
+)
+def test_cells_are_trained_and_judged_by_name(ooc_fw, here, cells, suffix, rows):
+    data = f"cells.{suffix}", "--label", "donor", "--x-name", rows
+    ooc_fw("train", *data, "-o", "new.h5", "--C", "3").done()
+    found = open_dataset(cells, label="donor", x_name=rows)
+    own = FrankWolfeSVC(C=3, random_state=0).fit(
+        to_dense(found.read(0, found.n_rows)), cells.obs["donor"].astype(str)
+    )
+    model = load_model("new.h5")
+    assert model.certified_gap <= 1e-3
+    values = [each.decision_function(found) for each in (model, own.model_)]
+    np.testing.assert_allclose(*values, atol=5e-2)
+    lines = np.array(ooc_fw("predict", "new.h5", *data[:1], *data[3:]).out.split())
+    accuracy = ooc_fw("evaluate", "new.h5", *data, "--json").json()["accuracy"]
+    assert accuracy == np.mean(lines == cells.obs["donor"])
+
+
+@pytest.mark.parametrize("suffix", grid(["h5ad", "zarr"], quick=1))
+def test_a_model_of_scaled_counts_scales_raw_cells(ooc_fw, here, cells, suffix):
+    scaling = "--log1p", "--scale", "maxabs"
+    ooc_fw("convert", f"cells.{suffix}", "new.h5", *NAMED, *scaling).done()
+    ooc_fw("train", "new.h5", "-o", "n.h5", "--C", "3").done()
+    known = ~np.asarray(cells.obs["cell_type"].isna())
+    lines = np.array(ooc_fw("predict", "n.h5", f"cells.{suffix}").out.split())
+    assert lines[known].tolist() == ooc_fw("predict", "n.h5", "new.h5").out.split()
+    accuracy = ooc_fw("evaluate", "n.h5", "new.h5", "--json").json()["accuracy"]
+    assert accuracy == np.mean(lines[known] == cells.obs["cell_type"][known])
+    with open_dataset("new.h5") as source:
+        logs = cells.layers["log"][known][source.row_ids(0, source.n_rows)]
+        scaled = to_dense(source.read(0, source.n_rows))
+        np.testing.assert_allclose(scaled, logs / logs.max(axis=0), rtol=1e-6)
+
+
+@pytest.fixture
+def reordered(here, cells):
+    """The same cells, with their genes in another order and one more, in a file and a store."""
+    with warnings.catch_warnings(action="ignore"):  # of a gene twice, of what anndata will do
+        more = cells[:, [0, *range(7, -1, -1)]].copy()
+        more.var_names = ["other", *more.var_names[1:]]
+        more.write_h5ad("other.h5ad")
+        more.write_zarr("other.zarr")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "rows", "options"),
+    grid(
+        [
+            ("h5ad", "X", ("--landmarks", "30")),
+            ("zarr", "layers/log", ("--task", "novelty")),
+        ],
+        quick=1,
+    ),
+)
+def test_genes_are_found_by_name(ooc_fw, reordered, suffix, rows, options):
+    """From the cells through conversion, split and model to other cells."""
+    taken = *NAMED, "--x-name", rows
+    ooc_fw("convert", f"cells.{suffix}", "whole.h5", *taken, "--scale", "maxabs").done()
+    ooc_fw("split", "whole.h5", "train.h5", "test.h5").done()
+    ooc_fw("train", "train.h5", "-o", "new.h5", *options).done()
+    genes = tuple(f"g{k}" for k in range(8))
+    assert load_model("new.h5").columns == genes
+    expected = ooc_fw("predict", "new.h5", f"cells.{suffix}", "--x-name", rows).out
+    for other in ("other.h5ad", "other.zarr"):
+        assert ooc_fw("predict", "new.h5", other, "--x-name", rows).out == expected
+    for like in ("train.h5", "new.h5"):
+        ooc_fw("convert", f"cells.{suffix}", "a.h5", *taken, "--like", like).done()
+        ooc_fw("convert", f"other.{suffix}", "b.h5", *taken, "--like", like).done()
+        with open_dataset("a.h5") as first, open_dataset("b.h5") as second:
+            assert tuple(first.columns) == tuple(second.columns) == genes
+            found = [to_dense(source.read(0, 226)) for source in (first, second)]
+            np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("names_of", ["data", "model"])
+def test_rows_without_names_are_taken_by_position(ooc_fw, here, cells, names_of):
+    np.save("bare.npy", cells.X.toarray())
+    np.save("batch.npy", cells.obs["batch"])
+    bare = "bare.npy", "--labels", "batch.npy"
+    named = "cells.h5ad", "--label", "batch"
+    first, second = (bare, named) if names_of == "data" else (named, bare)
+    ooc_fw("train", *first, "-o", "new.h5", "--quiet").done()
+    expected = ooc_fw("predict", "new.h5", first[0])
+    outcome = ooc_fw("predict", "new.h5", second[0])
+    assert (expected.err, outcome.out) == ("", expected.out)
+    assert outcome.err.count("columns are taken by position") == 1

@@ -1,4 +1,4 @@
-"""``ooc-fw warm-up``: nothing is left to compile for the commands that follow."""
+"""``ooc-fw demo``, and ``warm-up``, after which nothing is left to compile."""
 
 import os
 import shutil
@@ -9,12 +9,40 @@ import h5py
 import numpy as np
 import pytest
 
+from ooc_fw.cli.demo import DEMO
+
 WARMED = os.environ.get("OOC_FW_WARMED")
+
+
+def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
+    outcome = ooc_fw("demo", tmp_path / "new").done()
+    for command in DEMO.strip().splitlines():
+        assert f"$ ooc-fw {command}\n" in outcome.out
+    words = outcome.out.split()
+    assert float(words[words.index("accuracy") + 1]) > 0.8
+    assert (tmp_path / "new" / "predictions.txt").exists()
+
+
+def test_demo_stops_at_the_first_failure(ooc_fw, tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.cli.demo.DEMO", "info none.h5\ninfo a1a.xz")
+    outcome = ooc_fw("demo", tmp_path)
+    assert outcome.status == 2
+    assert "a1a.xz" not in outcome.out
+
+
+RUN = """
+import sys
+from ooc_fw.cli.main import main
+
+for command in sys.argv[1:]:
+    status = main(command.split())
+    assert status == 0, command
+"""
 
 
 @pytest.fixture
 def program(tmp_path):
-    """Runs commands in a new process, with a place for compiled code of its own.
+    """Run commands in a new process, with a place for compiled code of its own.
 
     It is empty at first, or holds what ``tools/test.sh`` has compiled by the command before.
     """
@@ -37,18 +65,8 @@ def program(tmp_path):
     return run
 
 
-RUN = """
-import sys
-from ooc_fw.cli.main import main
-
-for command in sys.argv[1:]:
-    status = main(command.split())
-    assert status == 0, command
-"""
-
-
 def write_data(folder):
-    """Dense rows of two and of 23 classes, sparse ones of 60, and a table, also as Parquet."""
+    """Dense rows of 2 and of 23 classes, sparse ones of 60, and a table as CSV and Parquet."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 6)).astype(np.float32)
     for name, y in (("two.h5", X[:, 0] * X[:, 1] > 0), ("many.h5", np.arange(600) % 23)):
@@ -61,8 +79,8 @@ def write_data(folder):
     (folder / "many.txt").write_text("\n".join(lines) + "\n")
     rows = "\n".join(f'"{a:.3f}","{b:.3f}","{"no" if a * b > 0 else "yes"}"' for a, b, *_ in X)
     (folder / "t.csv").write_text(f"a,b,y\n{rows}\n")
-    csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(csv.read_csv(folder / "t.csv"), folder / "t.parquet")
+    arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow_csv.read_csv(folder / "t.csv"), folder / "t.parquet")
 
 
 COMMANDS = (
@@ -87,12 +105,11 @@ COMMANDS = (
 
 # Compiling all takes a minute, unless it has been done ahead.
 @(pytest.mark.long if WARMED is None else pytest.mark.process)
-def test_nothing_is_compiled_after_it(program, tmp_path):
+def test_nothing_is_compiled_after_warm_up(program, tmp_path):
     if WARMED is None:
         first = program("warm-up")
         assert first.stdout.split()[:2] == ["compiled", "True"]
         assert str(tmp_path / "compiled") in first.stdout
-        assert " commands\n" in first.stderr  # how many are done
     again = program("warm-up")
     assert again.stdout.split()[:2] == ["compiled", "False"]
     write_data(tmp_path)

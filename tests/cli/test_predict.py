@@ -1,0 +1,225 @@
+import csv
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw import InputError, load_model, open_dataset
+from ooc_fw.cli.applying import AppliedRows
+from ooc_fw.cli.main import main
+from ooc_fw.cli.predict import in_order
+from tests.support.files import write_dense
+
+BOTH = ("--decision", "--probability")
+
+
+def numbers(text):
+    return np.array([line.split() for line in text.splitlines()], dtype=float).squeeze()
+
+
+def read_csv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, list(zip(*rows, strict=True))
+
+
+# -- the order of the rows -------------------------------------------------------------------------
+
+
+def blocks_of(ids, values, cuts, n_rows):
+    for part in np.split(np.arange(len(ids)), cuts):
+        if len(part):
+            yield AppliedRows(values[part], None, ids[part], n_rows)
+
+
+@given(st.data())
+def test_any_order_becomes_that_of_the_rows(data):
+    n = data.draw(st.integers(1, 60))
+    first = data.draw(st.integers(0, n))  # rows that come in order
+    rest = data.draw(st.permutations(range(first, n)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, n), max_size=5)))
+    width = data.draw(st.sampled_from([1, 3]))
+    ids = np.array([*range(first), *rest], dtype=np.int64)
+    expected = np.random.default_rng(0).normal(size=(n, width))
+    blocks = blocks_of(ids, expected[ids], cuts, n)
+    found = np.concatenate([*in_order(blocks, "data")])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_in_order_do_not_wait():
+    seen = []
+
+    def blocks():
+        for k in range(3):
+            yield AppliedRows(np.zeros((5, 1)))
+            seen.append(k)
+
+    next(in_order(blocks(), "data"))
+    assert seen == []
+
+
+@pytest.mark.parametrize("ids", [[1, 1, 0], [0, 2, 3], [2, 1, -1], [2, 1]])
+def test_wrong_row_numbers_are_refused(ids):
+    ids = np.array(ids)
+    with pytest.raises(InputError, match=r"d\.h5 do not name each of its rows once"):
+        list(in_order(blocks_of(ids, np.zeros((len(ids), 1)), [], 3), "d.h5"))
+
+
+@pytest.fixture
+def expected(model_file, data_file):
+    """Decision values in the order of the text, found without the command."""
+    with h5py.File(data_file) as file:
+        row = file["row"][...]
+    assert not np.array_equal(row, np.arange(len(row))), "the file must be shuffled"
+    values = np.empty(len(row))
+    values[row] = load_model(model_file).decision_function(open_dataset(str(data_file)))
+    return values
+
+
+def test_results_come_in_the_order_of_the_users_rows(ooc_fw, here, expected, table):
+    outcome = ooc_fw("predict", "m.h5", "d.h5", "--decision")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert np.array_equal(numbers(outcome.out), expected)
+    lines = ooc_fw("predict", "m.h5", "d.h5").out.splitlines()
+    assert lines == ["3" if value > 0 else "-7" for value in expected]
+    found = numbers(ooc_fw("predict", "m.h5", "X.npy", "--decision").out)
+    assert np.array_equal(found, load_model("m.h5").decision_function(table.X))
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def test_text_gives_the_same(ooc_fw, here, expected, table, monkeypatch):
+    plain = ooc_fw("predict", "m.h5", "d.txt", "--decision").out
+    np.testing.assert_allclose(numbers(plain), expected, rtol=1e-5, atol=1e-6)
+    Path("d.xz").write_bytes(lzma.compress(Path("d.txt").read_bytes()))
+    assert ooc_fw("predict", "m.h5", "d.xz", "--decision").out == plain
+    with open("d.txt") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert ooc_fw("predict", "m.h5", "-", "--decision").out == plain
+    assert (numbers(ooc_fw("predict", "m.h5", "d.txt").out) == table.y).mean() > 0.8
+
+
+def test_text_wider_narrower_and_counted_from_zero(ooc_fw, here):
+    found = []
+    for text, note, *options in (
+        ("3 1:0.5\n3 2:1\n", ""),
+        ("3 1:0.5 9:1\n3 2:1 70:5\n", "dropped: 66 features beyond 4\n"),
+        ("3 0:0.5\n3 1:1 3:0\n", "", "--zero-based"),
+    ):
+        Path("t.txt").write_text(text)
+        outcome = ooc_fw("predict", "m.h5", "t.txt", "--decision", *options)
+        assert (outcome.status, outcome.err) == (0, note)
+        found.append(outcome.out)
+    assert found[0] == found[1] == found[2]
+
+
+def test_text_of_several_blocks(ooc_fw, model_file, table, write_text, tmp_path):
+    """Wide text is scaled and decided in parts."""
+    text = write_text(np.tile(table.X, (60, 1)), np.tile(table.y, 60))
+    ooc_fw("predict", model_file, text, "-o", tmp_path / "t.csv", "--decision").done()
+    single = numbers(ooc_fw("predict", model_file, write_text(*table), "--decision").out)
+    _, columns = read_csv(tmp_path / "t.csv")
+    assert columns[0] == tuple(map(str, range(12_000)))
+    found = np.array(columns[2], dtype=float)
+    np.testing.assert_allclose(found, np.tile(single, 60), rtol=1e-6, atol=1e-7)
+
+
+# -- lines and columns -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["new.txt", "new.csv"])
+def test_a_row_too_large_for_float32_has_no_label_and_the_others_have(ooc_fw, here, table, name):
+    expected = ooc_fw("predict", "m.h5", "X.npy").done().out.splitlines()
+    X = table.X.copy()
+    X[7] = 1e25
+    np.save("X.npy", X)
+    outcome = ooc_fw("predict", "m.h5", "X.npy", "-o", name)
+    assert outcome.status == 1
+    assert "row 7 of X.npy is too large" in outcome.err
+    words = read_csv(name)[1][1] if name == "new.csv" else Path(name).read_text().split("\n")[:-1]
+    assert words[7] == ""
+    assert [*words[:7], *words[8:]] == expected[:7] + expected[8:]
+
+
+def test_lines_and_columns_agree(ooc_fw, sure_model, data_file, tmp_path):
+    command = ("predict", sure_model, data_file)
+    assert ooc_fw(*command, "-o", tmp_path / "t.csv", *BOTH) == (0, "", "")
+    labels = ooc_fw(*command).out.splitlines()
+    decision = numbers(ooc_fw(*command, "--decision").out)
+    probability = numbers(ooc_fw(*command, "--probability").out)
+    assert np.array_equal(probability, load_model(sure_model).probabilities(decision))
+    both = numbers(ooc_fw(*command, *BOTH).out)
+    assert np.array_equal(both, np.column_stack([decision, probability]))
+    header, columns = read_csv(tmp_path / "t.csv")
+    assert header == ["row", "label", "decision", "p_-7", "p_3"]
+    assert columns[0] == tuple(map(str, range(200)))
+    assert list(columns[1]) == labels
+    assert np.array_equal(np.array(columns[2:], dtype=float).T, both)
+
+
+def test_columns_of_classes_that_are_words(ooc_fw, tmp_path):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=90)
+    X = np.array([[0, 0], [2, 0], [0, 2]])[codes] + rng.normal(size=(90, 2))
+    data, path = tmp_path / "X.npy", tmp_path / "model.h5"
+    np.save(data, X.astype(np.float32))
+    np.save(tmp_path / "y.npy", np.array(["a,b", "blå", "c"])[codes])
+    train = "train", data, "--labels", tmp_path / "y.npy", "--probability", "--quiet"
+    ooc_fw(*train, "-o", path).done()
+    model = load_model(path)
+    values = model.decision_function(np.load(data))
+    assert ooc_fw("predict", path, data, "-o", tmp_path / "t.csv", *BOTH) == (0, "", "")
+    header, columns = read_csv(tmp_path / "t.csv")
+    pairs = ["decision_a,b_blå", "decision_a,b_c", "decision_blå_c"]
+    assert header == ["row", "label", *pairs, "p_a,b", "p_blå", "p_c"]
+    assert list(columns[1]) == model.classes[model.class_places(values)].tolist()
+    found = np.array(columns[2:], dtype=float).T
+    assert np.array_equal(found, np.hstack([values, model.probabilities(values)]))
+
+
+def test_a_landmark_model_has_a_decision_value_for_each_class(ooc_fw, landmark_model, tmp_path):
+    data, path = landmark_model
+    model = load_model(path)
+    with h5py.File(data) as file:
+        X = file["X"][...]
+    values = model.decision_function(X).reshape(len(X), -1)
+    ooc_fw("predict", path, data, "--decision", "-o", tmp_path / "p.csv").done()
+    header, columns = read_csv(tmp_path / "p.csv")
+    names = ["decision"] if len(model.classes) == 2 else ["decision_5", "decision_6", "decision_7"]
+    assert header == ["row", "label", *names]
+    found = np.array(columns, dtype=float).T
+    np.testing.assert_array_equal(found[:, 2:], values)
+    places = values.argmax(axis=1) if len(names) > 1 else (values[:, 0] > 0).astype(int)
+    np.testing.assert_array_equal(found[:, 1], model.classes[places])
+
+
+PEAK = """
+import sys
+from ooc_fw.cli.main import main
+from ooc_fw.system.memory import peak_rss_bytes
+assert main(sys.argv[1:]) == 0
+print(peak_rss_bytes())
+"""
+
+
+@pytest.mark.process
+def test_the_peak_grows_by_a_few_bytes_for_each_row(tmp_path):
+    """8 bytes for a result and one for its place; the rows have 16."""
+    rng = np.random.default_rng(0)
+    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
+    few = rng.random((60, 4), dtype=np.float32)
+    write_dense(data, few, np.where(few[:, 0] > 0.5, 1.0, -1.0))
+    assert main(["train", str(data), "-o", str(model), "--quiet"]) == 0
+    peaks = []
+    for n_rows in (1_500_000, 5_000_000):
+        write_dense(data, rng.random((n_rows, 4), dtype=np.float32), np.ones(n_rows))
+        command = [sys.executable, "-c", PEAK, "predict", model, data, "-o", tmp_path / "out"]
+        peaks.append(int(subprocess.check_output(command)))
+    assert peaks[1] - peaks[0] < 9 * 3_500_000 + 30e6
