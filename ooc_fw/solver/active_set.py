@@ -1,7 +1,7 @@
 """The active set: vertices with weights, gradient and kernel block, and the moves of the weights.
 
-Weights are non-negative and sum to 1. Vertices of weight 0 may stay for a while: candidates that a
-certifying pass has found, or vertices just dropped. `prune` removes them.
+Weights are non-negative and sum to 1. Vertices of weight 0 may stay for a while: those that a
+certifying pass has found, or that a step has dropped. `prune` removes them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ooc_fw.solver.systems import LARGEST_SYSTEM, never, solve_systems
 
 logger = logging.getLogger(__name__)
 
-_STEP_WORK = 2e8  # steps times vertices of one compiled call, so that it takes at most a second
-_MOST_STEPS = 5_000  # steps of one compiled call, after which rho is summed anew
-SPARE_SHARE = 0.125  # share of vertices of weight 0 above which pruning them is worth a copy
+_STEP_WORK = 2e8  # steps times vertices in one compiled call, which takes at most a second
+_MOST_STEPS = 5_000  # steps in one compiled call; rho is summed anew after it
+SPARE_SHARE = 0.125  # pruning pays if a larger share of the vertices has weight 0
 
 
 def _vector(name: str) -> Any:
-    """An attribute of an `ActiveSet`: one of its growing vectors, which may be written to."""
+    """Make an attribute of an `ActiveSet`: a writable view of one of its growing vectors."""
     return property(lambda active: active._vectors[name].view)
 
 
 class ActiveSet:
-    """Vertices, weights, gradient and kernel block; `penalties` of rows take the place of `C`."""
+    """Vertices, weights, gradient and kernel block; `penalties` of rows replace `C`."""
 
     # Vectors of shape (m,)
     ids: Int64Array = _vector("ids")  # rows of the vertices in the source
@@ -46,9 +46,9 @@ class ActiveSet:
     alpha: Float64Array = _vector("alpha")  # weights
     grad: Float64Array = _vector("grad")  # gradient Q alpha
     diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
-    pinned: npt.NDArray[np.bool_] = _vector("pinned")  # whether never to be pruned
-    alpha_before: Float64Array = _vector("alpha_before")  # of the iterate before, for PARTAN
-    grad_before: Float64Array = _vector("grad_before")  # its gradient; NaN where it is not known
+    pinned: npt.NDArray[np.bool_] = _vector("pinned")  # pinned vertices are never pruned
+    alpha_before: Float64Array = _vector("alpha_before")  # weights before the step, for PARTAN
+    grad_before: Float64Array = _vector("grad_before")  # their gradient; NaN if it is unknown
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
     terms: npt.NDArray[Any] = _vector("terms")
 
@@ -65,19 +65,19 @@ class ActiveSet:
         self._penalties = penalties
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
-        self.before_is_exact = False  # whether the iterate before is that of the last `refresh`
-        # Bound on how far w has moved by the last `refresh`, since a pass set it to 0.
+        self.before_is_exact = False  # whether `alpha_before` comes from the last `refresh`
+        # Bound on the way of w from the last pass, which set it to 0, to the last `refresh`.
         self.moved = math.inf
-        self._places: dict[int, int] = {}  # by source row
+        self._places: dict[int, int] = {}  # row number in the source -> place
         self._rows = GrowingRows()
-        self._values = self._rows  # what float32 products see; another copy only if it differs
+        self._values = self._rows  # rows for float32 products; a copy only if these differ
         types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
         for name in ("labels", "alpha", "grad", "diag", "norms", "alpha_before", "grad_before"):
             types[name] = np.float64
         self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
         self._largest_C = C if penalties is None else float(penalties.max())
         self._may_quantise = self.quantised
-        self._least_type = kernel_rows.dtype  # of kernel values; more precise once they misled
+        self._least_type = kernel_rows.dtype  # of kernel values; more precise if they misled steps
         self._unfinished = 0  # corrective steps in a row that ended above their gap
 
     def __len__(self) -> int:
@@ -90,11 +90,11 @@ class ActiveSet:
 
     @property
     def penalties(self) -> float | Float64Array:
-        """Penalty of each vertex, shape (m,), or of all of them."""
+        """Penalty of each vertex, shape (m,), or one for all."""
         return self.penalty_of(self.ids)
 
     def penalty_of(self, row_ids: Int64Array) -> float | Float64Array:
-        """Penalty of each of some rows of the source, shape (k,), or of all of them."""
+        """Penalty of each of k rows in the source, shape (k,), or one for all."""
         return self._C if self._penalties is None else self._penalties[row_ids]
 
     @property
@@ -107,7 +107,7 @@ class ActiveSet:
         self._rho = max(value, self._slack_norm())
 
     def _slack_norm(self) -> float:
-        """Sum of all alpha_i^2 / C_i."""
+        """The sum of alpha_i^2 / C_i."""
         if self._penalties is None:
             return float(self.alpha @ self.alpha) / self._C
         return float(self.alpha @ (self.alpha / self.penalties))
@@ -127,31 +127,31 @@ class ActiveSet:
 
     @property
     def support(self) -> npt.NDArray[np.intp]:
-        """Places of the vertices of positive weight."""
+        """Places of the vertices with positive weight."""
         return np.flatnonzero(self.alpha)
 
     def places_of(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
-        """Places of vertices, given by their source rows."""
+        """Places of vertices, given their row numbers in the source."""
         return np.array([self._places[row] for row in row_ids.tolist()], dtype=np.intp)
 
     def outside(self, row_ids: Int64Array) -> npt.NDArray[np.intp]:
-        """Positions in `row_ids` of rows that are no vertices."""
+        """Positions in `row_ids` of the rows outside the active set."""
         places = self._places
         return np.flatnonzero([row not in places for row in row_ids.tolist()])
 
     @property
     def quantised(self) -> bool:
-        """Whether kernel values are rounded to 16 bits, so that the gradient needs renewal."""
+        """Whether kernel values are rounded to 16 bits; the gradient then has to be renewed."""
         return bool(self.kernel_rows.dtype == np.uint16)
 
     @property
     def precise(self) -> bool:
-        """Whether kernel values are float64, since float32 ones would mislead the steps."""
+        """Whether kernel values are float64: float32 values would mislead the steps."""
         return bool(self.kernel_rows.dtype == np.float64)
 
     @contextmanager
     def kernel_rows_lent(self, *, if_: bool) -> Iterator[None]:
-        """Hold no kernel row within, if so, and leave their memory to others."""
+        """Lend the memory of the kernel rows to others within a block of code, if asked for."""
         if if_:
             self.kernel_rows.change(self.kernel_rows.dtype)
         try:
@@ -161,24 +161,24 @@ class ActiveSet:
                 self.kernel_rows.fill(self.engine, self.operand)
 
     def prepare(self, rows: Rows) -> Operand:
-        """Rows made ready for products, in the precision of the kernel values."""
+        """Prepare rows for products in the precision of the kernel values."""
         return self.engine.prepare(rows, exact=self.precise)
 
     @property
     def operand(self) -> Operand:
-        """Rows of the vertices made ready for products, in the precision of the kernel values."""
+        """The vertices, prepared for products in the precision of the kernel values."""
         if self.precise:
             return self.engine.prepare(self.rows, exact=True)
         fast = self.engine.arithmetic.fast
         return Operand(self._values.view, self.norms, self.terms, fast)
 
     def decision_at(self, x: Operand) -> Float64Array:
-        """w.phi(x) + b of prepared rows; times its label the gradient at a row, if no vertex."""
+        """w.phi(x) + b; times the label it is the gradient of a row outside the active set."""
         beta = self.alpha * self.labels
         return np.asarray(self.engine.weighted_sum(x, self.operand, beta) + beta.sum())
 
     def gradient_at(self, first: int, alpha: Float64Array) -> Float64Array:
-        """Gradient at the vertices from place `first` on, of weights `alpha` of those before it."""
+        """Gradient at the vertices from place `first` on, by weights `alpha` of those before."""
         x = self.operand
         rows = self.kernel_rows
         beta = alpha * self.labels[:first]
@@ -196,11 +196,10 @@ class ActiveSet:
         return np.asarray(self.labels[first:] * (sums + beta.sum()))
 
     def add(self, row_ids: Int64Array, rows: Rows, labels: Int8Array, *, fill: bool = True) -> None:
-        """Add vertices of weight 0; rows that are vertices already are left alone.
+        """Add rows as vertices of weight 0, apart from those in the active set already.
 
-        Costs len(rows) x m kernel values. Unless kernel rows are to be filled, steps fetch those
-        that they need. MemoryError is raised, and nothing has changed, when there would be more
-        vertices than memory allows.
+        Costs len(rows) x m kernel values. Without `fill` steps fetch the kernel rows that they
+        need. If memory does not allow so many vertices, MemoryError is raised and nothing changes.
         """
         new = self.outside(row_ids)
         if len(new) == 0:
@@ -217,7 +216,7 @@ class ActiveSet:
         largest = float(max(diagonal.max(), self.diag.max(initial=0.0)))
         wanted = value_type(m, self._largest_C, largest, self._may_quantise)
         wanted = max(wanted, self._least_type)
-        # Few vertices do not go back to less precise values.
+        # A small active set does not go back to less precise values.
         self._hold(max(wanted, self.kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
         if before == 0 and operand.values is not rows:
             self._values = GrowingRows()
@@ -239,9 +238,9 @@ class ActiveSet:
             self._vectors[name].append(block)
 
     def keep(self, places: Int64Array) -> None:
-        """Forget all vertices but those at `places`, which increase."""
+        """Forget all vertices except those at the increasing `places`."""
         if np.count_nonzero(self.alpha_before[places]) < np.count_nonzero(self.alpha_before):
-            self.before_is_exact = False  # the part of a vertex that leaves cannot be taken out
+            self.before_is_exact = False  # the gradient still has the part of vertices that leave
         self.kernel_rows.keep(places)
         self._rows.keep(places)
         if self._values is not self._rows:
@@ -251,7 +250,7 @@ class ActiveSet:
         self._places = {row: place for place, row in enumerate(self.ids.tolist())}
 
     def _hold(self, dtype: np.dtype[Any]) -> bool:
-        """Hold kernel values in some type; where it is another one, renew the gradient."""
+        """Hold kernel values in a type, and renew the gradient if it is another type."""
         if dtype == self.kernel_rows.dtype:
             return False
         self.kernel_rows.change(dtype)
@@ -262,22 +261,22 @@ class ActiveSet:
         return True
 
     def raise_precision(self) -> bool:
-        """Hold kernel values in the next type from now on; False when they are float64."""
+        """Hold kernel values in the next more precise type; False if they are float64 already."""
         if not self.precise:
             self._least_type = np.dtype(np.float32 if self.quantised else np.float64)
         return self._hold(max(self._least_type, self.kernel_rows.dtype))
 
     def note_correction(self, *, finished: bool) -> bool:
-        """Take note of a corrective step; True where linear systems replace steps from now on."""
+        """Note the end of a corrective step; True if linear systems replace steps after it."""
         self._unfinished = 0 if finished else self._unfinished + 1
         patient = self._unfinished < 2 or len(self) > LARGEST_SYSTEM
         return not patient and self._hold(np.dtype(np.float64))
 
     def prune(self, spare: float = SPARE_SHARE, *, of_before: bool = True) -> None:
-        """Remove vertices of weight 0 that neither violate nor are pinned.
+        """Remove vertices of weight 0 that are neither violators nor pinned.
 
-        Nothing happens while they are no more than a share `spare` of all vertices. Those that had
-        weight in the iterate before count as well, or else stay.
+        Nothing happens if their share of all vertices is at most `spare`. Vertices with a positive
+        `alpha_before` are removed as well if `of_before`, and stay otherwise.
         """
         idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
         if not of_before:
@@ -286,17 +285,17 @@ class ActiveSet:
             self.keep(np.flatnonzero(~idle))
 
     def set_weights(self, alpha: Float64Array) -> None:
-        """Take `alpha`, scaled to sum 1, as the weights, and compute their gradient in float64."""
+        """Take `alpha`, divided by its sum, as weights, and compute the gradient in float64."""
         self.alpha[:] = alpha / alpha.sum()
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the gradient anew from float64 kernel values; costs m^2 / 2 of them at most.
+        """Compute the gradient anew from float64 kernel values; costs at most m^2 / 2 of them.
 
-        The rounding of float32 steps is proportional to the weight moved, so that steps and
-        refreshes in turn converge far below float32 precision. If few weights have moved since the
-        last refresh, only what they change is computed. The iterate before becomes this one, from
-        which PARTAN does not go on.
+        The rounding of float32 steps is in proportion to the weight that they move. Therefore steps
+        and refreshes in turn converge far below float32 precision. If few weights have moved since
+        the last refresh, only their change is computed. The weights become `alpha_before`, so that
+        PARTAN does not extrapolate from earlier ones.
         """
         x = self.engine.prepare(self.rows, exact=True)
         error = float(self.engine.error_bound(x, x).max())
@@ -325,7 +324,7 @@ class ActiveSet:
         self.grad_before[:] = self.grad
         self.before_is_exact = True
         self.rho = float(self.alpha @ self.grad)
-        # Of the kernel sums, and of the sums over weights, and weights times gradients.
+        # Errors of kernel sums, and of sums over weights and over weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
         self.rounding = error + sums_over_vertices
 
@@ -348,7 +347,7 @@ class ActiveSet:
     def _product(
         self, x: Operand, part: slice, weights: Float64Array, places: npt.NDArray[np.intp]
     ) -> Float64Array:
-        """Part of Q times weights that are 0 but at `places`, given exact rows of all vertices."""
+        """Part of Q times weights, which are 0 except at `places`; x are all vertices, exact."""
         rows = x[part]
         if len(rows) == 0 or len(places) == 0:
             return np.zeros(len(rows))
@@ -357,17 +356,17 @@ class ActiveSet:
         return np.asarray(self.labels[part] * sums + (weights / self.penalties)[part])
 
     def learn_before(self) -> None:
-        """Compute what is unknown of the gradient of the iterate before, which steps will move."""
+        """Compute the unknown part of `grad_before`: the next steps will change all of it."""
         self.before_is_exact = False
         known = int(np.count_nonzero(np.isfinite(self.grad_before)))
         if known < len(self):
             self.grad_before[known:] = self.gradient_at(known, self.alpha_before[:known])
 
     def fetch(self, missing: int, grad: npt.NDArray[Any], draws: Int64Array | None = None) -> None:
-        """Hold the kernel row that a step lacks, and others that the next ones likely need.
+        """Compute the missing kernel row of a step, and others that the next steps likely need.
 
-        These are the best vertices of the next `draws`, (n, size), or come from the same end of the
-        gradient.
+        The others are the best vertices in the next `draws`, (n, size), or those at the same end of
+        the gradient.
         """
         rows = self.kernel_rows
         absent = np.flatnonzero(rows.slots < 0)
@@ -387,21 +386,21 @@ class ActiveSet:
     ) -> tuple[int, int]:
         """Take pairwise steps until the relative gap on the active set is at most `tol`.
 
-        `is_late` is asked now and then whether to stop; the weights are feasible then too. Returns
-        the number of steps, and how many of them dropped a vertex.
+        `is_late` is asked from time to time whether to stop; the weights are always feasible.
+        Returns the number of steps, and how many of them dropped a vertex.
         """
         rows = self.kernel_rows
         steps = drops = 0
         if self.precise:
             steps, drops = solve_systems(self, tol, max_steps, is_late)
-        # Steps on a float32 gradient are trusted down to that gap.
+        # Steps on a float32 gradient can be trusted down to a gap of 1e-4.
         narrow = tol >= 1e-4 and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         while True:
-            rows.clock += 1  # rows of the next step are used after those just fetched
+            rows.clock += 1  # the next step uses its kernel rows after those just fetched
             most = min(at_once, max_steps - steps)
             taken, dropped, _, missing = optimise_pairwise(
                 vertices, rows.block, rows.clock, tol, most

@@ -4,18 +4,18 @@
     repeat
         repeat                                            (training)
             candidates = violators, from the oracle
-            leave when the gap over the rows drawn passes the test in two draws in a row; after the
-                first round, blocks are left to the certifying passes: over the active set alone
+            leave if the gap over the rows drawn passes the test in two draws in a row (rules that
+                take blocks of rows look at the active set alone after the first round)
             add the candidates to the active set; take a step
         compute the gradient of the active set anew in float64
         certify with a pass over all rows                 (unless told not to)
-        if the certified gap is above the tolerance: add the violators found; where there are none,
-            or the float64 gradient fails the test, rounding has misled training: train to a
-            smaller gap, and after some rounds compute kernel values more precisely
-    until certified, out of budget, or where steps get nowhere, as at the limit of float64
-        (status "rounding": the weights of least certified gap are the result)
+        if the certified gap is above the tolerance: add the violators that the pass found. If
+            there are none, or the float64 gradient fails the test, rounding has misled training:
+            train to a smaller gap, and after some rounds compute kernel values more precisely
+    until certified, out of budget, or steps get nowhere, as at the limit of float64
+        (status "rounding": the weights with the least certified gap are the result)
 
-Between two iterations, and before a certifying pass, a checkpoint can hold the weights.
+A checkpoint can hold the weights between two iterations, and before a certifying pass.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_IDLE_ROUNDS = 8  # rounds without a new violator or a smaller gap, which end a run as ROUNDING
-_WALK_STEPS = 64  # steps from one report to the next, or fewer
+_IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
+_WALK_STEPS = 64  # most steps from one report to the next
 
 
 def solve(
@@ -63,21 +63,21 @@ def solve(
 
     Parameters
     ----------
-    source : anything `ooc_fw.open_dataset` takes
+    source : anything that `ooc_fw.open_dataset` takes
         The rows.
-    kernel
-        What `ooc_fw.make_kernel` returns.
     labels : ndarray of int8, shape (n_rows,)
         -1 or +1 for each row.
+    kernel
+        The result of `ooc_fw.make_kernel`.
     options
-        Method, tolerance and limits. `C` is ignored where rows have penalties; `landmarks` are
+        Method, tolerance and limits. `C` is ignored if `penalties` are given. `landmarks` are
         refused.
     callbacks
-        Functions of a `SolverState`; the run ends when one returns False.
+        Functions that take a `SolverState`. The run ends if one of them returns False.
     penalties : ndarray of float64, shape (n_rows,), optional
-        C of each row.
+        A penalty C for each row.
     warm : optional
-        Rows and weights to begin with, see `solve_problem`.
+        Row numbers and weights to begin with, see `solve_problem`.
     """
     if not isinstance(kernel, Kernel):
         raise InputError(f"kernel must be what ooc_fw.make_kernel returns, not {kernel!r}")
@@ -94,14 +94,14 @@ def solve_problem(
 ) -> Solution:
     """Train one binary classifier.
 
-    `warm` has different rows, and weights that are not negative nor all 0, to begin with in place
-    of random rows: those of a classifier for another C, say, or for part of the rows. They change
-    how long training takes, not what the certificate says.
+    A run begins with random rows, or with the rows and weights in `warm`: for example those of a
+    classifier for another C, or for a part of the rows. The rows have to differ, and the weights
+    are 0 or more, not all 0. They change the time of the training, but not its certificate.
 
-    Not converging, an interrupt or a full active set are statuses, not errors; the weights are
-    feasible in every case. InputError is raised for a source that cannot be read, here or by the
-    processes that should; KeyboardInterrupt before the first step, and for a second signal at any
-    time.
+    A run that does not converge, an interrupt and a full active set are statuses and raise no
+    error. The weights are feasible in every case. InputError is raised if this process or a worker
+    cannot read the source. KeyboardInterrupt is raised before the first step, and for a second
+    signal at any time.
     """
     session = session or Session()
     if warm is not None:
@@ -128,7 +128,7 @@ class _Run(Surroundings):
         self.stopping = StoppingTest(options.stopping, options.tol, diagonal, problem.bias_share)
 
     def solve(self, warm: Warm | None) -> Solution:
-        """Run to the end, whatever it is."""
+        """Run to the end, with any status."""
         if warm is not None and warm.draws is not None:
             self.go_on_from(warm.draws)
         with self.guard():
@@ -143,16 +143,16 @@ class _Run(Surroundings):
         progress = self.progress
         most = math.inf if self.options.max_iter is None else self.options.max_iter
 
-        # 1. Begin with the weights given, or those of a few random rows.
+        # 1. Begin with the given weights, or with a few random rows.
         run.start(state, warm)
         self.report()
         progress.phase = Phase.TRAIN
 
         while state.idle_rounds < _IDLE_ROUNDS:
-            # 2. Train until the gap over the rows drawn passes the test, on a second draw too.
+            # 2. Train until the gap over the drawn rows passes the test in two draws.
             while progress.phase is Phase.TRAIN:
                 self.save()
-                # A run that is resumed may begin beyond the limit.
+                # A resumed run may begin beyond the limit.
                 last = progress.iteration >= most
                 passed = self._iterate(last)
                 if passed:
@@ -179,31 +179,31 @@ class _Run(Surroundings):
             if certificate is not None and state.full:
                 return Status.SUPPORT_LIMIT
 
-            # 5. Train again: on the violators found. Else rounding has hidden a violation: train to
-            #    a smaller gap, and after some rounds with more precise kernel values, too.
+            # 5. Train again, on the violators of the pass. If there are none, rounding has hidden a
+            #    violation: train to a smaller gap, later with more precise kernel values, too.
             progress.phase = Phase.TRAIN
             if certificate is not None and self._add_violators(certificate, tolerance):
                 state.idle_rounds = 0
                 continue
             if state.idle_rounds >= _IDLE_ROUNDS // 2 and active.raise_precision():
                 state.idle_rounds = 0
-            if state.idle_rounds != 1:  # after one, another round may be enough
+            if state.idle_rounds != 1:  # after the first idle round, another one may be enough
                 state.target_share *= 0.8
         return Status.ROUNDING
 
     def _target_gap(self) -> float:
-        """Relative gap to which training goes, with the current weights."""
+        """Relative gap at which training ends, for the current weights."""
         return self.stopping.target(self.active.rho, self.state.target_share)
 
     def _iterate(self, last: bool) -> bool:
-        """Take a step, or a walk of many, unless it is the `last` look; whether the gap passes."""
+        """Take one step or many, unless it is the `last` look; whether the gap passes."""
         state = self.state
         if state.rule.walks and len(self.active) == self.source.n_rows:
             return self._walk(last)
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and self.active.quantised and not state.renewed:
-            # No vertex will be added any more, and the kernel values are rounded to 16 bits:
-            # compute the gradient anew, once.
+            # The oracle adds no more vertices, and the kernel values are rounded to 16 bits.
+            # Compute the gradient anew, once.
             self.active.refresh()
             state.trust_steps()
             state.renewed = True
@@ -227,7 +227,7 @@ class _Run(Surroundings):
         n_rows = self.source.n_rows
         looks_at_all = self.options.lmo == "full" or self.options.sample_size >= n_rows
         drawn = 0 if looks_at_all else self.options.sample_size
-        draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # none to look at all rows
+        draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # empty to look at all rows
         self.interrupt.defer()
         steps = state.rule.walk(self.active, most, targets, draws)
         self.progress.sampled_gap = max(0.0, steps.gap)
@@ -237,7 +237,7 @@ class _Run(Surroundings):
         return steps.passed
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
-        """Make room and have the oracle propose vertices; whether their gap passes the test."""
+        """Make room and let the oracle propose vertices; whether the gap passes the test."""
         state = self.state
         room = self._make_room()
         if state.full:
@@ -254,18 +254,18 @@ class _Run(Surroundings):
         return candidates, gap <= self._target_gap()
 
     def _make_room(self) -> int:
-        """Remove idle vertices where few may still be added; how many those are."""
+        """Number of vertices that may still be added; if it is small, idle vertices go first."""
         state = self.state
         most = self.active.kernel_rows.capacity
         if most >= self.source.n_rows:
             return most
-        little = most // 64 if state.rule.takes_many else 0  # room that is not worth a search
+        little = most // 64 if state.rule.takes_many else 0  # a search for so few does not pay
         if most - len(self.active) < max(len(self.active), little):
             state.rule.prune(self.active, spare=0.0)
         room = most - len(self.active)
         state.full = state.full or room <= little
         if state.full and self.problem.partial:
-            raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and goes on
+            raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and continues
         return room
 
     def _step(self, candidates: Candidates) -> None:
@@ -277,7 +277,7 @@ class _Run(Surroundings):
         if candidates.rows is not None:
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
-        # A share of the violation just seen, but no farther than a little below the target.
+        # The step ends at a share of the violation just seen, or a little below the target.
         wanted_gap = max(0.3 * relative_gap(self.active.rho, worst), 0.8 * self._target_gap())
         ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
         steps = state.rule.step(self.active, ends)
@@ -287,7 +287,7 @@ class _Run(Surroundings):
         self.report()
 
     def _note(self, steps: Steps, wanted_gap: float = 0.0, *, grown: bool = False) -> None:
-        """Count steps; where they lead nowhere, make kernel values more precise, or end the run."""
+        """Count steps; if they lead nowhere, make kernel values more precise, or end the run."""
         state = self.state
         self.progress.iteration += steps.n_steps
         for kind, count in steps.counts.items():
@@ -306,7 +306,7 @@ class _Run(Surroundings):
             state.trust_steps()
 
     def is_over(self) -> bool:
-        """Whether training has to stop now, so that the end fits the time limit."""
+        """Whether training has to stop, so that the rest of the run fits the time limit."""
         if self.progress.phase is Phase.CERTIFY:
             return False
         return self.deadline.is_near(0.3 if self.options.certify else 0.1)
@@ -321,7 +321,7 @@ class _Run(Surroundings):
         return self.progress.without_bias(self.problem.bias_share)
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
-        """Add rows of a pass at or below the margin; False if no new one surely violates it."""
+        """Add the worst rows of a pass; False if none of them is surely a new violator."""
         state = self.state
         worst = certificate.worst
         gap = certificate.certified_gap
@@ -334,11 +334,11 @@ class _Run(Surroundings):
         if len(self.active.outside(worst)) == 0:
             return False
         state.add_vertices(worst[: self._make_room()])
-        self.active.refresh()  # by rounded kernel values they may not violate, and would be pruned
-        return gap - certificate.rounding > tolerance  # rounding alone is no violation
+        self.active.refresh()  # by rounded values some might seem no violators, and would be pruned
+        return gap - certificate.rounding > tolerance  # a gap by rounding alone has no violator
 
     def _finish(self, status: Status) -> Solution:
-        """Bring the weights to their best for the end; the result of the run."""
+        """Improve the weights a last time, and make the result of the run."""
         state = self.state
         goes_on = status is Status.SUPPORT_LIMIT and self.problem.partial
         if not (status.reached or goes_on):
@@ -361,11 +361,11 @@ class _Run(Surroundings):
                 if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
         sampled_gap = run.last_sampled_gap(state)
-        self.update()  # the gap comes first, since it may read rows, which count
+        self.update()  # after the sampled gap, which may read rows that count
         return self._solution(status, sampled_gap, state.certificate)
 
     def _certify_late(self, status: Status) -> Status:
-        """Certify weights that had to stop early, if there is time; they may pass all the same."""
+        """Certify the weights of a run that stopped early, if there is time; they may pass."""
         state = self.state
         state.renew()
         state.certificate = None
@@ -375,20 +375,20 @@ class _Run(Surroundings):
         )
 
     def weights_so_far(self) -> Solution:
-        """The weights between two iterations, whose gap over all rows is not known."""
+        """The weights between two iterations; their gap over all rows is not known."""
         solution = self._solution(Status.RUNNING, self.progress.sampled_gap, None)
         return replace(solution, alpha=solution.alpha / solution.alpha.sum())
 
     def _solution(
         self, status: Status, sampled_gap: float | None, certificate: Certificate | None
     ) -> Solution:
-        """The present weights with these gaps; InputError if rounding hides that of one class."""
+        """The current weights with these gaps; InputError if rounding hides rho of one class."""
         active = self.active
         penalties = self.problem.penalties
         support = active.support
         rows = active.ids[support]
         rho = active.rho
-        if self.problem.one_class:  # the objective of one class is without the bias
+        if self.problem.one_class:  # the objective for one class has no bias
             total = math.fsum(active.alpha)
             rho -= total**2
             if not rho > 0:  # rounding hides it; the exact value is positive

@@ -1,8 +1,8 @@
 """Linear minimization oracles: which vertex to move towards.
 
-An oracle looks at rows of the source and at the active set, and proposes the row of least gradient;
-the one of blocks proposes violators in the order of the rows. It never changes a weight. To add an
-oracle: a subclass of `LMO` and a line in `ORACLES`, both here.
+An oracle looks at rows of the source and at the active set, and proposes the row with the least
+gradient. `BlockLMO` proposes many violators, in the order of the rows. Oracles change no weights.
+To add an oracle, write a subclass of `LMO` and a line in `ORACLES`, both here.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from ooc_fw.system.memory import MemoryPlan
 if TYPE_CHECKING:
     from ooc_fw.solver.run import RunState
 
-_FIRST_BLOCK = 2048  # rows of the shortest block, unless few vertices are wanted
-LARGEST_BLOCK = 32768  # rows of the longest block
-_NEAR = (1.2, 1.5, 2.0, 3.0)  # margins below which rows are seen again, in one pass after another
-_FEW_ROWS = 256  # rows for each one drawn up to which the gradient of all is kept: no more work
-_KNOWN = 400  # rows of a look, about, that are seen by all vertices
-_NEAREST = 0.05  # distance from a pivot that is added to all of them: errors do not vanish there
-_LEAST_VERTICES = 500  # fewer are quickly looked at
+_FIRST_BLOCK = 2048  # rows in the shortest block, unless few vertices are wanted
+LARGEST_BLOCK = 32768  # rows in the longest block
+_NEAR = (1.2, 1.5, 2.0, 3.0)  # each later pass takes rows whose margin is below the next of these
+_FEW_ROWS = 256  # steps keep the gradient of all rows if these are at most so many for each draw
+_KNOWN = 400  # about so many rows of a look take all vertices
+_NEAREST = 0.05  # added to all distances from pivots, since errors do not vanish at a pivot
+_LEAST_VERTICES = 500  # with fewer vertices all of them are fast
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the solver wants of a proposal."""
+    """What the solver asks an oracle for."""
 
     limit: int = 1  # largest number of rows
-    threshold: float = math.inf  # rows with a gradient of at least this are of no use
+    threshold: float = math.inf  # only rows with a smaller gradient are of use
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows proposed by an oracle as toward vertices, with what it saw."""
+    """Rows that an oracle proposes as toward vertices, and what it saw."""
 
-    # (k,): rows outside the active set; none where the toward vertex is the best one of it.
+    # (k,): rows outside the active set; empty if the toward vertex is in the active set.
     row_ids: Int64Array
-    rows: Rows | None  # (k, n_features): the rows themselves; None where none is new
+    rows: Rows | None  # (k, n_features): the rows themselves; None if k is 0
     labels: Int8Array  # (k,): +1 or -1
-    grads: Float64Array  # (k,): gradients there
-    least: float  # least gradient among all rows looked at and the active set
+    grads: Float64Array  # (k,): their gradients
+    least: float  # least gradient in the active set and the rows looked at
     n_scanned: int  # rows looked at
-    exact: bool  # whether no row of the source has a lesser gradient than `least`
-    worst: int = -1  # row of least gradient among those looked at outside the active set, if any
+    exact: bool  # whether `least` is the least gradient of all rows in the source
+    worst: int = -1  # row with the least gradient among those looked at; -1 for none
 
 
 class LMO(ABC):
@@ -79,10 +79,10 @@ class LMO(ABC):
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        """Rows of least gradient among those looked at, if they beat the active set."""
+        """Look at rows, and propose those with the least gradients if they beat the active set."""
 
     def retire(self) -> None:  # noqa: B027
-        """Leave the search to certifying passes, if these find more at once."""
+        """Leave the search to certifying passes, if they find more violators at once."""
 
 
 def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
@@ -93,10 +93,11 @@ def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidate
 
 
 class SampledLMO(LMO):
-    """Best of the active set and `sample_size` random rows.
+    """The best of the active set and `sample_size` random rows.
 
-    Its gap never exceeds the duality gap and is no certificate. A sample of r rows holds one of the
-    best fraction q of all rows with probability 1 - (1 - q)^r: 194 rows for 2 % at 0.98.
+    Its gap never exceeds the duality gap, and it is no certificate. With probability
+    1 - (1 - q)^r, a sample of r rows holds one of the best fraction q of all rows: 194 rows hold
+    one of the best 2 % with probability 0.98.
 
     References
     ----------
@@ -128,58 +129,58 @@ class SampledLMO(LMO):
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
     ) -> Float64Array:
-        """Gradients at rows outside the active set."""
+        """Gradients of rows outside the active set."""
         distinct, groups = distinct_rows(rows)
         return np.asarray(labels * active.decision_at(active.prepare(distinct))[groups])
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
-        """Places of the rows to propose: here the best one, if it beats the active set."""
+        """Places of the rows to propose: the best one, if it beats the active set."""
         useful = grads.min() < min(request.threshold, active.grad.min())
         return np.array([grads.argmin()] if useful else [], dtype=np.intp)
 
 
 def block_rows(limit: int, share: float) -> int:
-    """Rows that likely hold `limit` violators, if a `share` of the rows before were violators."""
+    """Number of rows that likely hold `limit` violators, if a `share` of earlier rows violated."""
     wanted = int(1.2 * limit / max(share, 1e-3))
     least = min(_FIRST_BLOCK, 4 * limit)
     return min(max(least, wanted), LARGEST_BLOCK)
 
 
 class Look(NamedTuple):
-    """Rows that are looked at together."""
+    """Rows that an oracle looks at together."""
 
-    x: Operand  # distinct ones
-    has_label: npt.NDArray[np.bool_]  # (2, n): whether a row like it has the label -1, and +1
-    threshold: float  # gradient below which a row violates
-    n_left: int  # rows that later passes will see
+    x: Operand  # the distinct rows
+    has_label: npt.NDArray[np.bool_]  # (2, n): whether an equal row has the label -1, or +1
+    threshold: float  # a row with a smaller gradient violates
+    n_left: int  # rows that later looks will take
 
     def may_violate(
         self, values: Float64Array, error: Float64Array, part: Int64Array
     ) -> npt.NDArray[np.bool_]:
-        """Whether some of the rows may, given their decision values and errors of these."""
+        """Which rows of a part may be violators, given decision values and their errors."""
         negative, positive = self.has_label[:, part]
         limit = self.threshold + error
         return np.asarray((positive & (values < limit)) | (negative & (-values < limit)))
 
 
 class FewVertices:
-    """Decision values of an active set from those of its vertices that nearly span it.
+    """Decision values of an active set, from a few vertices that nearly span it.
 
-    Certifying passes need bounds. Looks choose the violators to train on, for which estimates will
-    do: those of `ooc_fw.kernels.low_rank`, with the largest error seen on some rows of the same
-    look in place of what is left of w. A violator that a look misses is found by the next pass.
+    A look chooses the violators to train on, and estimates are enough for that. They come from
+    `ooc_fw.kernels.low_rank`. In place of its bound they take the largest error on some rows of the
+    look. If a look misses a violator, the next certifying pass finds it.
     """
 
     def __init__(self, memory: MemoryPlan) -> None:
         self._memory = memory
-        self._ids = np.empty(0, dtype=np.int64)  # rows of the pivots; none where all take part
-        self._seek_above = 0.0  # vertices from which other pivots may be better
-        self._cost = 0.0  # of a row with them then, as a share of that with all vertices
+        self._ids = np.empty(0, dtype=np.int64)  # row numbers of the pivots; empty: all vertices
+        self._seek_above = 0.0  # other pivots may be better with more vertices than this
+        self._cost = 0.0  # `row_cost` of the pivots when they were chosen
 
     def decisions(self, active: ActiveSet, look: Look) -> Float64Array:
-        """Decision values of the rows of a look, estimated where they cannot violate."""
+        """Decision values for the rows of a look; estimates if a row is no violator."""
         if active.precise or not look.threshold < np.inf:
             return active.decision_at(look.x)
         known = np.arange(0, len(look.x), max(1, len(look.x) // _KNOWN))
@@ -198,14 +199,14 @@ class FewVertices:
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
         cost = low_rank.row_cost(len(active), (len(few), (len(known) + len(places)) / len(values)))
-        if cost > 1.5 * self._cost:  # others may be better now
+        if cost > 1.5 * self._cost:  # other pivots may be better
             self._seek_above = min(self._seek_above, 1.1 * len(active))
         if cost > 1:
             self._ids = self._ids[:0]
         return values
 
     def _seek(self, active: ActiveSet, look: Look, known: Int64Array) -> None:
-        """Choose other pivots, if any make passes cheaper."""
+        """Choose other pivots if they make looks cheaper."""
         self._seek_above = 1.4 * len(active)
         n_bytes = self._memory.kernel_values
         effort = PivotLimits.of(look.n_left, len(active), n_bytes)
@@ -229,12 +230,12 @@ class FewVertices:
 
 
 def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array) -> LowRank:
-    """The active set by some of its vertices, given the decision values of some rows."""
+    """Fit the active set by some of its vertices, given the decision values of some rows."""
     engine = active.engine
     z = active.operand.take(places)
     K = low_rank.kernel_matrix(engine, engine.prepare(take_rows(active.rows, places), exact=True))
     at_pivots = (active.labels * active.plain_grad)[places]
-    ridge = 1e-10 * np.diag(np.diagonal(K))  # since the gradient of steps is rounded
+    ridge = 1e-10 * np.diag(np.diagonal(K))  # the gradient of steps is rounded
     c = np.linalg.solve(K + ridge, at_pivots).astype(np.float64, copy=False)
     residuals = at_pivots - K @ c
     one = np.ones(1)
@@ -247,25 +248,24 @@ def _fit(active: ActiveSet, places: Int64Array, x: Operand, exact: Float64Array)
 class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
-    A block is as long as is likely to hold the violators wanted. They are taken in the order of the
-    block, not the worst first: on noisy data the worst are outliers. After a first pass over all
-    rows, those near the margin are seen again: the nearest rows first, then rows farther away while
-    that finds violators. In the end, or once certifying passes have begun, only the active set is
-    looked at.
+    A block has as many rows as are likely to hold the wanted violators. They are taken in the order
+    of the block: on noisy data the worst rows are outliers. Later passes take rows near the margin
+    only: first the nearest rows, then rows farther away, as long as that finds violators. In the
+    end, or after certifying passes have begun, the oracle looks at the active set only.
     """
 
     def __init__(self, state: RunState) -> None:
         super().__init__(state)
         self._blocks = state.sampler
-        if state.sampler.chunk_rows is None:  # rows in random order
+        if state.sampler.chunk_rows is None:  # the rows are in random order
             self._blocks = BlockSampler(self._source.n_rows)
         self._max_block = state.plan.memory.max_block
-        self._unseen = self._source.n_rows  # rows left of the first pass
+        self._unseen = self._source.n_rows  # rows that the first pass has not seen yet
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
-        self._near = np.empty(0, dtype=np.int64)  # rows left of the present pass, after the first
-        self._n_passes = 0  # over rows near the margin
-        self._n_violators = self._n_rows = 0  # of the present pass so far
-        self._share = 1.0  # of violators in the last block
+        self._near = np.empty(0, dtype=np.int64)  # rows that the current later pass has not seen
+        self._n_passes = 0  # passes over rows near the margin
+        self._n_violators = self._n_rows = 0  # in the current later pass so far
+        self._share = 1.0  # share of violators in the last block
         self._few = FewVertices(state.plan.memory)
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -282,7 +282,7 @@ class BlockLMO(SampledLMO):
     def _gradients(
         self, active: ActiveSet, rows: Rows, labels: Int8Array, request: Request
     ) -> Float64Array:
-        """Right for rows that may violate, and else estimated, where few vertices allow."""
+        """Gradients of rows outside the active set; estimates if a row is no violator."""
         distinct, groups = distinct_rows(rows)
         x = active.prepare(distinct)
         of_rows = np.arange(len(x))[groups]
@@ -293,7 +293,7 @@ class BlockLMO(SampledLMO):
         return np.asarray(labels * self._few.decisions(active, look)[of_rows])
 
     def _begin_pass_if_due(self) -> None:
-        """Begin another pass over rows near the margin, where the last one found violators."""
+        """Begin another pass over rows near the margin if the last one found violators."""
         rare = self._n_passes > 0 and self._n_violators < 0.005 * self._n_rows
         if len(self._near) == 0 and self._n_passes < len(_NEAR) and not rare:
             self._near = np.flatnonzero(self._margins < _NEAR[self._n_passes])
@@ -304,7 +304,7 @@ class BlockLMO(SampledLMO):
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         margins = grads / active.rho
-        # After the first pass a row counts as farther from the margin: it is visited less.
+        # After the first pass a row counts as farther from the margin, and is seen less often.
         self._margins[row_ids] = 1 + 8 * (margins - 1) if self._n_passes > 0 else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._n_violators += len(violators)
@@ -313,7 +313,7 @@ class BlockLMO(SampledLMO):
         return violators[: request.limit]
 
     def retire(self) -> None:
-        """Propose nothing more: certifying passes find the violators from now on."""
+        """Propose nothing more: certifying passes find the violators."""
         self._unseen = 0
         self._n_passes = len(_NEAR)
         self._near = self._near[:0]
@@ -321,7 +321,7 @@ class BlockLMO(SampledLMO):
 
 
 class FullLMO(LMO):
-    """Best of all rows, by a pass over them; rules that walk on all rows need none."""
+    """The best of all rows, by a pass; rules that walk on all rows need no oracle."""
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         grad = np.empty(self._source.n_rows)
@@ -346,20 +346,20 @@ class FullLMO(LMO):
 
 
 ORACLES: dict[str, type[LMO]] = {"full": FullLMO, "sampled": SampledLMO}
-"""Oracles by their values of `lmo`; rules that take many vertices have `BlockLMO` for "sampled"."""
+"""Oracles by the value of `lmo`; a rule that takes many vertices has `BlockLMO` for "sampled"."""
 
 
 def walks_on_all_rows(options: TrainOptions, n_rows: int, capacity: int) -> bool:
-    """Whether all rows are to be vertices, of which there may be so many.
+    """Whether all rows become vertices; `capacity` vertices have room.
 
-    Steps of rules that walk are then taken in compiled calls, which see the gradient of all rows.
+    Rules that walk then take their steps in compiled calls, which see the gradient of all rows.
     """
     sees_all = options.lmo == "full" or n_rows <= _FEW_ROWS * options.sample_size
     return STEP_RULES[options.method].walks and sees_all and n_rows <= capacity
 
 
 def make_oracle(state: RunState, rule: StepRule) -> LMO:
-    """The oracle that the options of a run ask for; samples become blocks where steps take many."""
+    """Make the oracle of a run; samples become blocks if a step takes many vertices."""
     if state.options.lmo == "sampled" and rule.takes_many:
         return BlockLMO(state)
     return ORACLES[state.options.lmo](state)

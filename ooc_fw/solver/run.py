@@ -1,6 +1,6 @@
 """The state of a run on one binary problem: its first weights, certificates, and its end.
 
-`ooc_fw.solver.loop` is the algorithm that puts these together.
+The algorithm in `ooc_fw.solver.loop` puts these together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunState:
-    """What a run works with and changes, from its first vertices to its solution."""
+    """All that a run works with and changes, from its first vertices to its solution."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class RunState:
         memory = plan.memory
         self.problem = problem
         self.plan = plan
-        self.options = options  # of which none is "auto"
+        self.options = options  # without "auto"
         self.sampler = sampler  # draws rows of the source
         self.engine = engine  # computes kernel values
-        self.workers = workers  # where passes over the data are made; None is this process
+        self.workers = workers  # they make passes over the data; None: this process does
         self.rows = cached(problem.source, memory.row_cache)
         self.rng = np.random.default_rng(options.seed)
         kernel_rows = KernelRows(
@@ -70,41 +70,41 @@ class RunState:
         self.active = ActiveSet(engine, options.C, kernel_rows, problem.penalties)
         self.rule = STEP_RULES[options.method]()
         self.oracle = make_oracle(self, self.rule)
-        self.best: Warm | None = None  # weights of the least certified gap above the tolerance
-        self.full = False  # whether the active set holds all the vertices that it may
-        self.target_share = 1.0  # of the tolerance, to which training goes
-        # Whether the gradient was computed anew once the oracle had nothing left.
+        self.best: Warm | None = None  # weights with the least certified gap above the tolerance
+        self.full = False  # whether the active set holds as many vertices as it may
+        self.target_share = 1.0  # share of the tolerance at which training ends
+        # Whether the gradient was computed anew after the oracle had nothing left.
         self.renewed = False
         self.least_gap = math.inf  # least certified gap
-        self.idle_rounds = 0  # of training since the last smaller certificate or new violator
-        self.n_scanned = 0  # rows that the last proposal looked at, if for the present weights
+        self.idle_rounds = 0  # rounds since the last smaller certified gap or new violator
+        self.n_scanned = 0  # rows behind the last proposal; 0 if the weights have changed since
         self.worst = -1  # the worst of these rows, see `Candidates`
-        self.certificate: Certificate | None = None  # of the present weights
+        self.certificate: Certificate | None = None  # for the current weights
         self.screen: Screen | None = None  # from the last pass over all rows
-        self.sweep_seconds: float | None = None  # of the last pass over all rows
+        self.sweep_seconds: float | None = None  # time of the last pass over all rows
         self.trust_steps()
 
     def trust_steps(self) -> None:
-        """Forget the signs that steps get nowhere, since other kernel values are used."""
-        self.still = 0  # steps in which rho has hardly fallen below `fallen_rho`
+        """Forget the signs that steps get nowhere: other kernel values are in use."""
+        self.still = 0  # steps since rho was last clearly below `fallen_rho`
         self.fallen_rho = math.inf
         self.unfinished = 0  # corrective steps on the same vertices that got nowhere
-        self.least_rho = math.inf  # with a gradient computed anew between two such steps
-        self.solved_gap = math.inf  # least gap at which a corrective step on them was finished
+        self.least_rho = math.inf  # least rho between two such steps, with a fresh gradient
+        self.solved_gap = math.inf  # least gap that a corrective step on these vertices reached
 
     @property
     def weights(self) -> Warm:
-        """The current weights, which do not change with the active set."""
+        """A copy of the current weights."""
         support = self.active.support
         return Warm(self.active.ids[support], self.active.alpha[support])
 
     def add_vertices(self, row_ids: Int64Array, *, fill: bool = True) -> None:
-        """Add rows of the source, whose numbers increase, as vertices of weight 0."""
+        """Add rows with these increasing numbers as vertices of weight 0."""
         labels = self.problem.labels[row_ids]
         self.active.add(row_ids, self.rows.take(row_ids), labels, fill=fill)
 
     def take_weights(self, row_ids: Int64Array, alpha: Float64Array) -> None:
-        """Take these weights, or the heaviest of them, in place of all others."""
+        """Replace all weights by these, or by the heaviest of them if there is no room for all."""
         heaviest = np.argsort(-alpha, kind="stable")[: self.active.kernel_rows.capacity]
         chosen = heaviest[alpha[heaviest] > 0]
         chosen = chosen[np.argsort(row_ids[chosen])]
@@ -116,14 +116,14 @@ class RunState:
         self.n_scanned = 0
 
     def renew(self) -> None:
-        """Refresh; the oracle forgets what came from the gradient before."""
+        """Refresh the gradient, and tell the oracle."""
         self.active.refresh()
         self.oracle.retire()
 
     def note_correction(self, wanted_gap: float, *, moved_on: bool) -> None:
         """Count a corrective step on the same vertices if it got nowhere.
 
-        Its gap ends above the one wanted, or no lower than before, and the objective hardly falls.
+        It ends above the wanted gap, or not below the last one, and hardly lowers the objective.
         """
         active = self.active
         gap = active.relative_gap()
@@ -135,7 +135,7 @@ class RunState:
         self.unfinished += 1
         if self.unfinished > 1:
             active.refresh()
-            slow = active.precise and gap < 1  # no other values would be faster
+            slow = active.precise and gap < 1  # more precise values do not exist
             least_progress = 0.0 if slow else 1e-3 * min(gap, 1.0)
             if active.rho < self.least_rho * (1 - least_progress):
                 self.unfinished = 1
@@ -144,7 +144,7 @@ class RunState:
 
 @contextmanager
 def open_state(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[RunState]:
-    """The state of a run that begins; a probe of the rows tells which arithmetic suits them."""
+    """Make the state of a new run; a probe of the rows decides on the arithmetic."""
     source = problem.source
     threads = plan.options.threads
     sampler = make_sampler(source, problem.labels)
@@ -159,7 +159,7 @@ def open_state(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator
 
 
 def start(state: RunState, warm: Warm | None) -> None:
-    """Begin with the weights given, or random rows."""
+    """Begin with the given weights, or with random rows."""
     active = state.active
     if warm is not None:
         state.take_weights(warm.rows, warm.alpha)
@@ -181,7 +181,7 @@ def _farthest_pair(state: RunState) -> Int64Array:
 
 
 def _farthest(state: RunState, row: int) -> int:
-    """The row i of largest Q_ii - 2 Q_ij for a row j: its distance, but for a constant."""
+    """The row i with the largest Q_ii - 2 Q_ij for a row j: its distance minus a constant."""
     labels = state.problem.labels
     engine = state.engine
     source = state.rows
@@ -200,7 +200,7 @@ def _farthest(state: RunState, row: int) -> int:
 
 
 def _random_rows(state: RunState) -> Int64Array:
-    """Rows of both classes, half of each as far as there are enough."""
+    """Random rows, half of them from each class if there are enough."""
     labels = state.problem.labels
     chosen = [
         state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
@@ -210,9 +210,9 @@ def _random_rows(state: RunState) -> Int64Array:
 
 
 def certify(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
-    """Certify by a pass over all or unscreened rows; Stop is raised where it would end too late.
+    """Certify by a pass over all or unscreened rows; Stop is raised if it would end too late.
 
-    If all rows are vertices, their gradients are known.
+    There is no pass if all rows are vertices: their gradients are known.
     """
     active = state.active
     around.interrupt.defer()
@@ -228,7 +228,7 @@ def certify(state: RunState, around: Surroundings, tolerance: float) -> Certific
 
 
 def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
-    """Certify by a pass over rows that no screen has left out."""
+    """Certify by a pass over the rows that no screen leaves out."""
     active = state.active
     memory = state.plan.memory
     support = active.support
@@ -247,7 +247,7 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
 
     screen = None
     if unscreened is None:
-        state.screen = None  # two take much memory
+        state.screen = None  # two screens would take much memory
         screen = Screen.empty(
             all_rows,
             one_norm=state.problem.kernel.constant_diagonal,
@@ -260,11 +260,11 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     rows = take_rows(active.rows, support)
     known = active.penalty_of(ids), active.grad[support], active.rounding
     weights = SupportWeights(rows, ids, alpha, *known)
-    # Rows a little above the margin come along, since the next steps might make violators of them.
+    # A negative tolerance asks for rows a little above the margin, too: steps may let them violate.
     n_worst = max(512, len(active))
     since = _since(state, unscreened)
     search = Search(-tolerance, n_worst, screen, unscreened, since, memory.kernel_values)
-    # Without a limit there is memory beside the kernel rows.
+    # Kernel rows give their memory away only if there is a limit.
     effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
     with active.kernel_rows_lent(if_=lends):
@@ -277,12 +277,12 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
         state.screen = screen
         active.moved = 0.0
         active.pinned[:] = False
-        active.pinned[support] = True  # `_unscreened` needs the gradient of these vertices
+        active.pinned[support] = True  # `_unscreened` needs the gradients of these vertices
     return certificate
 
 
 def _since(state: RunState, unscreened: Int64Array | None) -> Since | None:
-    """What has changed since the last screen, if that is little work for each unscreened row."""
+    """The change since the last screen; None if it would be much work for each unscreened row."""
     if state.screen is None or unscreened is None:
         return None
     active = state.active
@@ -311,7 +311,7 @@ def _unscreened(state: RunState) -> Int64Array | None:
     move = min(active.moved, state.screen.distance_to(active.squared_norm(), plain, rounding))
     floor = float(active.grad[active.support].min()) + rounding
     support = np.sort(active.ids[active.support])  # their gradients are known
-    # A pass over more looks at all rows, for a new screen; the numbers of many rows take memory.
+    # If more rows are left, the pass takes all rows, makes a new screen and needs no row numbers.
     most = min(len(labels) / 2, (1 << 20) + len(labels) // 32)
     row_ids = state.screen.unscreened(floor, labels, move, plain, rounding, most + len(support))
     if row_ids is not None:
@@ -324,7 +324,7 @@ def _unscreened(state: RunState) -> Int64Array | None:
 
 
 def polish(state: RunState, around: Surroundings, gap: float) -> None:
-    """Optimise on the vertices to a relative gap, unless rounding makes the one there larger."""
+    """Optimise on the vertices to a relative gap; the old weights stay if the gap gets larger."""
     active = state.active
     active.refresh()
     alpha = active.alpha.copy()
@@ -337,7 +337,7 @@ def polish(state: RunState, around: Surroundings, gap: float) -> None:
 
 
 def finish_early(state: RunState, seconds: float) -> bool:
-    """Optimise on the vertices for so many seconds at most; whether the weights changed."""
+    """Optimise on the vertices for `seconds` at most; whether the weights changed."""
     active = state.active
     if state.rule.walks and len(active) == state.problem.source.n_rows:
         active.keep(active.support)
@@ -348,12 +348,12 @@ def finish_early(state: RunState, seconds: float) -> bool:
 
 
 def last_sampled_gap(state: RunState) -> float:
-    """Gap over the rows drawn last; the worst is taken in float64 and cannot exceed the truth."""
+    """Gap over the rows drawn last, with the worst row in float64, so that it is not too large."""
     active = state.active
     engine = state.engine
     worst = state.worst
     if state.n_scanned == 0:
-        # Without a certificate this draw is all that is known of rows outside the active set.
+        # Without a certificate, this draw is all that tells of rows outside the active set.
         size = max(state.options.sample_size, 2048 if state.certificate is None else 0)
         worst = SampledLMO(state, size).propose(active, state.rng, Request()).worst
     grad = float(active.grad.min())

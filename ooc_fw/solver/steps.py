@@ -1,8 +1,7 @@
 """The step rules: from a toward vertex to the next iterate.
 
-Rules that move one or two vertices are compiled, see `ooc_fw._core.rules`. To add one: its choice
-there, and here a class that names it and its place in `_RULES`. Rules know nothing of disk or of
-the oracle.
+Rules that move one or two vertices are compiled, see `ooc_fw._core.rules`. To add one, write its
+choice there, and here a class and a line in `_RULES`. Rules know neither the disk nor the oracle.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.systems import never
 
-# Pairwise steps for each vertex after which a corrective step ends; the next one continues.
+# A corrective step takes at most so many pairwise steps for each vertex; the next one continues.
 INNER_STEPS_PER_VERTEX = 50
-LEAST_BATCH = 512  # vertices that a rule which takes many may always add at once
+LEAST_BATCH = 512  # a rule that takes many vertices may always add so many at once
 # In the order of the counts of `ooc_fw._core.rules`.
 _KINDS = StepKind.TOWARD, StepKind.AWAY, StepKind.PAIRWISE, StepKind.PARTAN, StepKind.DROP
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How far a step on the whole active set goes; single steps do not ask."""
+    """The end of a step on the whole active set; single steps ignore it."""
 
-    tol: float = 0.0  # relative gap on the active set at which it ends
-    is_late: Callable[[], bool] = never  # asked now and then whether to cut it short
+    tol: float = 0.0  # relative gap on the active set at which the step ends
+    is_late: Callable[[], bool] = never  # asked from time to time whether to end the step early
 
 
-NO_LIMIT = Effort()  # until rounding allows no more
+NO_LIMIT = Effort()  # a step ends where rounding ends it
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What a rule did."""
+    """The steps that a rule took."""
 
-    counts: dict[StepKind, int]  # steps of each kind, and those that dropped a vertex
-    gap: float = math.inf  # relative, over the vertices that a walk looked at last
+    counts: dict[StepKind, int]  # steps of each kind; DROP counts those that dropped a vertex
+    gap: float = math.inf  # relative gap over the vertices that a walk looked at last
     passed: bool = False  # whether that gap ended the walk
-    cut: bool = False  # whether a step ended early since time is short
+    cut: bool = False  # whether lack of time ended a step
 
     @property
     def n_steps(self) -> int:
-        """Steps of all kinds."""
+        """Number of steps."""
         return sum(self.counts.values()) - self.counts[StepKind.DROP]
 
 
@@ -61,12 +60,12 @@ class StepRule:
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False  # whether one step can use many new vertices at once
     optimises: ClassVar[bool] = False  # whether a step optimises on the whole active set
-    extrapolates: ClassVar[bool] = False  # whether a step goes on from an earlier iterate
-    rule: ClassVar[Rule] = Rule.FW  # its single steps
-    walks: ClassVar[bool] = True  # whether it takes no others
+    extrapolates: ClassVar[bool] = False  # whether a step also needs the iterate before
+    rule: ClassVar[Rule] = Rule.FW  # the compiled choice of a single step
+    walks: ClassVar[bool] = True  # whether it takes single steps only
 
     def step(self, active: ActiveSet, effort: Effort = NO_LIMIT) -> Steps:
-        """Move the weights; the toward vertex is that of least gradient."""
+        """Move the weights; the toward vertex has the least gradient."""
         return self.walk(active, 1)
 
     def walk(
@@ -78,7 +77,7 @@ class StepRule:
     ) -> Steps:
         """Take up to `most` single steps: see `ooc_fw._core.rules.take_steps`.
 
-        By default no gap is reached, and all vertices are looked at.
+        The default targets end no walk, and without draws each step looks at all vertices.
         """
         draws = np.empty((0, 0), dtype=np.int64) if draws is None else draws
         rows = active.kernel_rows
@@ -90,7 +89,7 @@ class StepRule:
         rule = int(self.rule)
         missing = 0
         while missing >= 0:
-            rows.clock += 1  # rows of the next step are used after those just fetched
+            rows.clock += 1  # the next step uses its kernel rows after those just fetched
             left = most - int(counts[: core.DROPS].sum())
             passed, gap, active.rho, missing = core.take_steps(
                 rule, vertices, before, rows.block, rows.clock, draws, targets, left, counts
@@ -102,7 +101,7 @@ class StepRule:
         return Steps(dict(zip(_KINDS, counts.tolist(), strict=False)), gap, passed)
 
     def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:
-        """Remove vertices without weight, if they are more than the share `spare` of all."""
+        """Remove vertices of weight 0 if their share of all vertices is above `spare`."""
         active.prune(spare, of_before=not self.extrapolates)
 
 
@@ -114,14 +113,14 @@ class FrankWolfe(StepRule):
 
 
 class AwayFrankWolfe(StepRule):
-    """Away steps where they have the larger slope (MFW; MEB paper, algorithm 3)."""
+    """An away step if it has the larger slope, else a toward step (MFW; MEB paper, algorithm 3)."""
 
     name = "mfw"
     rule = Rule.MFW
 
 
 class Pairwise(StepRule):
-    """Pairwise steps where, clipped, they lower f more than toward ones (SWAP paper, alg. 4)."""
+    """A clipped pairwise step if it lowers f more than a toward step (SWAP paper, algorithm 4)."""
 
     name = "swap"
     rule = Rule.SWAP
@@ -135,10 +134,11 @@ class SecondOrderPairwise(StepRule):
 
 
 class Partan(StepRule):
-    """Toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
+    """A toward step, then an extrapolation from the iterate before (PARTAN paper, algorithm 2).
 
-    From the toward step's iterate a~ it moves along d = a~ - a_previous by the exact line search
-    clipped so that all weights stay non-negative. Both gradients on the active set are held.
+    The toward step leads to a~. The extrapolation moves from there along d = a~ - a_previous, by an
+    exact line search that is clipped so that no weight becomes negative. The rule keeps both
+    gradients on the active set.
     """
 
     name = "partan"
@@ -161,15 +161,15 @@ class FullyCorrective(StepRule):
         return Steps({StepKind.CORRECTIVE: 1, StepKind.DROP: drops}, cut=cut)
 
     def _optimise(self, active: ActiveSet, effort: Effort) -> tuple[int, bool]:
-        """Take pairwise steps; how many dropped a vertex, and whether time is short."""
-        # Precise values mean that the step may also solve linear systems.
+        """Take pairwise steps; return how many dropped a vertex, and whether time is short."""
+        # With precise values the step may also solve linear systems.
         each = 400 if active.precise else INNER_STEPS_PER_VERTEX
         _, drops = active.optimise(effort.tol, each * len(active), effort.is_late)
         return drops, effort.is_late()
 
 
 class Corrective(FullyCorrective):
-    """The same after many violators have been added at once."""
+    """The same step, with many violators at once as new vertices."""
 
     name = "corrective"
     takes_many = True
