@@ -39,7 +39,7 @@ on to `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``
 What is decided before a run stands in ``training/choice.py``, what is in a checkpoint in
 ``training/checkpoint.py``, how ``--memory`` is divided in ``system/memory.py``, which files are
 read as they are in ``data/opening.py``, and which rounding is in a gap in ``certificate/sweep.py``
-and ``landmarks/certificate.py``. ``guides/extending.md`` adds a rule, a kernel and a source.
+and ``landmarks/certificate.py``. ``guides/contributing.md`` adds a rule and a source.
 
 Glossary
 --------

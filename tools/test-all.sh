@@ -14,7 +14,7 @@ sh "$project/tools/test.sh" --long --cov --cov-report term
 "$scratch/venv/bin/pip" install --quiet "$scratch"/ooc_fw-*.whl
 cd "$scratch"
 venv/bin/ooc-fw --version
-venv/bin/ooc-fw help developing >developing.md
+venv/bin/ooc-fw help contributing >contributing.md
 venv/bin/ooc-fw demo files
 cd "$project"
 
