@@ -15,7 +15,7 @@ import sys, tomllib
 
 project = tomllib.load(open(sys.argv[1], "rb"))["project"]
 extras = project["optional-dependencies"]
-used = [extras[name] for name in ("compression", "cluster", "tables", "plot")]
+used = [extras[name] for name in ("compression", "cluster", "plot")]
 for requirement in sum(used, project["dependencies"]):
     print(requirement.replace(">=", "=="))
 PYTHON

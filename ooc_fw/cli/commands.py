@@ -186,7 +186,7 @@ Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
     ),
     "help": Command(
         "main.show_help",
-        "Print a guide on memory, streams, tables, ...",
+        "Print a guide, such as tutorial or gap; without TOPIC their list.",
         "topic",
         {"topic": Option(None, "a guide", name="", metavar="TOPIC", nargs="?")},
     ),

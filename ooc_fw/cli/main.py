@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -114,13 +115,12 @@ class _Sentence(logging.Formatter):
 
 
 def show_help(args: Namespace) -> int:
-    """Print a guide on memory, streams, tables, ..."""
+    """Print a guide, or the list of them."""
     folder = files("ooc_fw") / "guides"
     guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
     topic = args.topic or "index"
     if topic not in guides:
         raise InputError(f"there is no guide {topic!r}; the topics are {', '.join(guides)}")
     text = (folder / f"{topic}.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith(("<!--", "!["))]
-    print(*lines, sep="\n")
+    print(re.sub(r"^(?:<!--.*\n|!\[.*\n\n?)", "", text, flags=re.MULTILINE), end="")
     return DONE
