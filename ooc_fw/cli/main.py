@@ -115,7 +115,7 @@ class _Sentence(logging.Formatter):
 
 
 def show_help(args: Namespace) -> int:
-    """Print a guide, or the list of them."""
+    """Print a guide, such as tutorial or gap; without TOPIC their list."""
     folder = files("ooc_fw") / "guides"
     guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
     topic = args.topic or "index"
