@@ -27,7 +27,7 @@ FOLDER = PACKAGE / "guides"
 GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
-RUN = tuple("python README contributing dask data gap tasks".split())
+RUN = tuple("python README contributing data gap tasks".split())
 WALKS = ("compare", "large", "tasks")
 SESSIONS = ("README", "tutorial")
 
