@@ -37,7 +37,6 @@ NOT_MEASURED = {
     "files.md": ("values of (64 KiB)", "is read 64 KiB or more"),
     "intrusion.md": ("4.9 million connections",),
     "gap.md": ("yet 2 % above the optimum",),
-    "index.md": ("50 GB, step by step",),
     "large.md": (
         "A run of 4.9 million rows",
         "the 10 % set",
