@@ -1,4 +1,4 @@
-"""Compiled products of sparse rows, and norms, against dense numpy."""
+"""Compiled products of rows, and norms, against numpy."""
 
 import numpy as np
 import pytest
@@ -9,82 +9,94 @@ from ooc_fw._core import products
 from tests.support.reference import to_csr
 from tests.support.strategies import tables
 
-PRECISIONS = pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+PRECISIONS = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+SPARE = st.integers(0, 3)  # columns of a scratch beyond those needed
 
 
-def scattered(Z, dtype, spare):
-    """Vertices in a scratch with `spare` columns more than needed, and the places of features."""
-    z = to_csr(Z)
-    places = np.zeros(Z.shape[1], dtype=np.int32)
-    columns = np.zeros((1 + np.any(Z != 0, axis=0).sum(), len(Z) + spare), dtype=dtype)
-    products.scatter_columns(z.data, z.indices, z.indptr, places, columns)
-    return places, columns
-
-
-def arrays(X):
+def parts(X):
     x = to_csr(X)
     return x.data, x.indices, x.indptr
 
 
-@given(tables(max_rows=20), st.integers(0, 3))
-def test_scatter_writes_columns_and_clear_undoes_it(Z, spare):
+def scattered(Z, dtype, spare):
+    """Places of features, and a scratch that holds the vertices as columns."""
+    places = np.zeros(Z.shape[1], dtype=np.int32)
+    columns = np.zeros((1 + np.any(Z != 0, axis=0).sum(), len(Z) + spare), dtype=dtype)
+    products.scatter_columns(*parts(Z), places, columns)
+    return places, columns
+
+
+@given(tables(max_rows=20), SPARE)
+def test_scattered_vertices_are_columns_until_they_are_cleared(Z, spare):
     places, columns = scattered(Z, np.float32, spare)
     np.testing.assert_array_equal(columns[places, : len(Z)], Z.T)
     assert not columns[:, len(Z) :].any()
-    products.clear_columns(*arrays(Z)[1:], places, columns)
+    products.clear_columns(*parts(Z)[1:], places, columns)
     assert not columns.any()
     assert not places.any()
 
 
+def dot_tile(X, Z, dtype, spare, out):
+    places, columns = scattered(Z, dtype, spare)
+    scratch = np.empty(X.shape[1] + 3, dtype), np.empty(X.shape[1] + 3, places.dtype)
+    products.dot_tile(parts(X), places, columns, scratch, out)
+
+
+def overlap_tile(X, Z, dtype, spare, out):
+    products.overlap_tile(parts(X), *scattered(Z, dtype, spare), out)
+
+
+def padded(X, Z, dtype, spare):
+    """Dense rows, and vertices as columns, with zeros up to a multiple of four features."""
+    x, z = (np.pad(rows, [(0, 0), (0, -X.shape[1] % 4)]).astype(dtype) for rows in (X, Z))
+    return x, np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
+
+
+def square_tile(X, Z, dtype, spare, out):
+    products.difference_tile(*padded(X, Z, dtype, spare), True, out)
+
+
+def difference_tile(X, Z, dtype, spare, out):
+    products.difference_tile(*padded(X, Z, dtype, spare), False, out)
+
+
+def minimum_tile(X, Z, dtype, spare, out):
+    products.minimum_tile(*padded(X, Z, dtype, spare), dtype(1), out)
+
+
+def overlap(x, z):
+    """The smaller absolute value, and 0 for different signs."""
+    return np.where(x * z > 0, np.minimum(np.abs(x), np.abs(z)), 0)
+
+
+TILES = {  # how a tile is computed, and what each feature adds to a value
+    dot_tile: np.multiply,
+    overlap_tile: overlap,
+    square_tile: lambda x, z: (x - z) ** 2,
+    difference_tile: lambda x, z: np.abs(x - z),
+    minimum_tile: np.minimum,
+}
+
+
 @PRECISIONS
-@pytest.mark.parametrize("overlap", [False, True])
-@given(X=tables(max_rows=30, max_features=20), spare=st.integers(0, 3))
-def test_dot_and_overlap_tiles(overlap, dtype, rtol, X, spare):
-    cut = len(X) // 2
-    wide = X.astype(np.float64)
-    x, z = arrays(X[:cut]), scattered(X[cut:], dtype, spare)
-    out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
-    if overlap:
-        products.overlap_tile(x, *z, out)
-        norms = np.abs(wide).sum(axis=1)
-        twice = norms[:cut, None] + norms[cut:] - np.abs(wide[:cut, None] - wide[cut:]).sum(axis=2)
-        expected, scale = twice / 2, norms[:cut, None] + norms[cut:]
-    else:
-        scratch = np.empty(23, dtype), np.empty(23, z[0].dtype)
-        products.dot_tile(x, *z, scratch, out)
-        expected, scale = wide[:cut] @ wide[cut:].T, np.abs(wide[:cut]) @ np.abs(wide[cut:]).T
-    assert (np.abs(out - expected) <= rtol * scale).all()
-
-
-def padded(X, dtype):
-    """Dense rows with columns of zeros up to a multiple of four."""
-    return np.pad(X, [(0, 0), (0, -X.shape[1] % 4)]).astype(dtype)
-
-
-@pytest.mark.parametrize("kind", ["squares", "differences", "minima"])
-@pytest.mark.parametrize(("dtype", "unit"), [(np.float32, 2**-24), (np.float64, 2**-53)])
-@given(X=tables(max_rows=70, max_features=20), spare=st.integers(0, 3), cut=st.integers(1, 69))
-def test_tiles_of_dense_rows_err_in_proportion_to_their_terms(dtype, unit, kind, X, spare, cut):
-    """Odd numbers of rows, few vertices and many."""
+@pytest.mark.parametrize("compiled", TILES)
+@given(X=tables(max_rows=70, max_features=20), spare=SPARE, cut=st.integers(1, 69))
+def test_tiles_err_in_proportion_to_their_terms(compiled, dtype, X, spare, cut):
     cut = min(cut, len(X) - 1)
-    x, z = padded(X[:cut], dtype), padded(X[cut:], dtype)
-    columns = np.ascontiguousarray(np.pad(z.T, [(0, 0), (0, spare)]))
-    out = np.full((len(x), len(z)), np.nan, dtype=dtype)
-    if kind == "minima":
-        products.minimum_tile(x, columns, dtype(1), out)
-        terms = np.minimum(x[:, None], z).astype(np.longdouble)
-    else:
-        products.difference_tile(x, columns, kind == "squares", out)
-        terms = np.abs(x[:, None].astype(np.longdouble) - z) ** (2 if kind == "squares" else 1)
+    out = np.full((cut, len(X) - cut), np.nan, dtype=dtype)
+    compiled(X[:cut], X[cut:], dtype, spare, out)
+    wide = X.astype(np.longdouble)
+    terms = TILES[compiled](wide[:cut, None], wide[cut:])
+    unit = np.finfo(dtype).eps / 2
     error = np.abs(out - terms.sum(axis=2))
     assert (error <= (X.shape[1] + 3) * unit * np.abs(terms).sum(axis=2) + 1e-40).all()
 
 
-@given(tables(max_rows=20))
-def test_norms(X):
-    data, _, indptr = arrays(X)
-    for squared, power in ((True, 2), (False, 1)):
-        out = np.empty(len(X))
-        products.row_norms(data, indptr, squared, out)
-        expected = (np.abs(X.astype(np.float64)) ** power).sum(axis=1)
-        np.testing.assert_allclose(out, expected, rtol=1e-13)
+@pytest.mark.parametrize("squared", [False, True])
+@given(X=tables(max_rows=20))
+def test_norms(squared, X):
+    data, _, indptr = parts(X)
+    out = np.empty(len(X))
+    products.row_norms(data, indptr, squared, out)
+    expected = (np.abs(X.astype(np.float64)) ** (2 if squared else 1)).sum(axis=1)
+    np.testing.assert_allclose(out, expected, rtol=1e-13)

@@ -11,7 +11,8 @@ from ooc_fw.kernels.functions import make_kernel
 from tests.support.reference import kernel_values, make_problem
 from tests.support.strategies import SEEDS
 
-N = 40
+N, STEPS = 40, 25
+NO_TARGETS = -np.inf, 0.0, -np.inf
 
 
 def line_search(Q, alpha, end):
@@ -47,66 +48,71 @@ def naive_step(rule, Q, alpha, g, i, before):
     return toward
 
 
+class Walk:
+    """Steps of a rule on 40 vertices, and what they need."""
+
+    def __init__(self, rule, problem, start, held):
+        values = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
+        y = problem.y.astype(np.float64)
+        Q = self.Q = np.multiply.outer(y, y) * (values + 1) + np.eye(N) / problem.C
+        slots = np.arange(N) if held else np.full(N, -1)
+        self.rule = rule
+        self.vertices = Vertices(start.copy(), Q @ start, np.diag(Q).copy(), y)
+        self.before = start.copy(), Q @ start
+        self.block = KernelBlock(values, np.ones(1), slots, np.zeros(N, dtype=np.int64))
+        self.counts = np.zeros(N_COUNTS, dtype=np.int64)
+
+    def take(self, draws, most, targets=NO_TARGETS):
+        """Up to so many steps, to which kernel rows are handed that they ask for."""
+        missing = 0
+        while missing >= 0:
+            passed, gap, rho, missing = take_steps(
+                int(self.rule),
+                *(self.vertices, self.before, self.block, 1, draws, targets, most, self.counts),
+            )
+            if missing >= 0:
+                assert self.block.slots[missing] == -1
+                self.block.slots[missing] = missing
+        return passed, gap, rho
+
+
 @pytest.mark.parametrize("drawn", [0, 7])
 @pytest.mark.parametrize("rule", Rule)
 @given(seed=SEEDS, C=st.sampled_from([0.1, 1.0, 10.0]))
 def test_steps_are_those_of_the_papers(rule, drawn, seed, C):
-    """The iterates of 25 steps; many in one call are one after the other, to the last bit.
-
-    Kernel rows that a step lacks are asked for.
-    """
+    """Toward vertices are the best of all or of draws; many steps in one call are one by one."""
     rng = np.random.default_rng(seed)
     problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=N, seed=seed % 20, C=C)
-    values = kernel_values(problem.kernel, problem.X, problem.X).astype(np.float64)
-    y, draws = problem.y.astype(np.float64), rng.integers(0, N, (25, drawn))
-    Q = np.multiply.outer(y, y) * (values + 1) + np.eye(N) / C
+    draws = rng.integers(0, N, (STEPS, drawn))
     start = np.zeros(N)
     start[rng.permutation(N)[:5]] = rng.random(5) + 0.1
     start /= start.sum()
 
-    def begin(slots):
-        vertices = Vertices(start.copy(), Q @ start, np.diag(Q).copy(), y)
-        block = KernelBlock(values, np.ones(1), slots, np.zeros(N, dtype=np.int64))
-        return vertices, (start.copy(), Q @ start), block
-
-    def take(vertices, before, block, draws, most, counts, targets=(-np.inf, 0.0, -np.inf)):
-        return take_steps(int(rule), vertices, before, block, 1, draws, targets, most, counts)
-
-    vertices, earlier, block = begin(np.full(N, -1))
-    alpha, before, lacked, counts = start, None, set(), np.zeros(N_COUNTS, dtype=np.int64)
-    for step in range(25):
-        g, rho = vertices.grad.copy(), alpha @ vertices.grad
+    single = Walk(rule, problem, start, held=False)
+    Q, alpha, before = single.Q, start, None
+    for step in range(STEPS):
+        g, rho = single.vertices.grad.copy(), alpha @ single.vertices.grad
         seen = np.union1d(draws[step], np.flatnonzero(alpha)) if drawn else np.arange(N)
         least = seen[g[seen] == g[seen].min()].tolist()
-        missing = 0
-        while missing >= 0:
-            passed, gap, after_rho, missing = take(
-                vertices, earlier, block, draws[: step + 1], 1, counts
-            )
-            if missing >= 0:
-                assert missing not in lacked
-                lacked.add(missing)
-                block.slots[missing] = missing
+        passed, gap, after_rho = single.take(draws[: step + 1], 1)
         assert not passed
         assert gap == pytest.approx(1 - g[least[0]] / rho) or drawn == 0
         after = [naive_step(rule, Q, alpha, g, i, before) for i in least]
-        reached = vertices.alpha @ Q @ vertices.alpha
+        reached = single.vertices.alpha @ Q @ single.vertices.alpha
         assert reached in [pytest.approx(a @ Q @ a, rel=1e-9) for a in after]
-        before, alpha = alpha, vertices.alpha.copy()
-        np.testing.assert_allclose(vertices.grad, Q @ alpha, atol=1e-10)
+        before, alpha = alpha, single.vertices.alpha.copy()
+        np.testing.assert_allclose(single.vertices.grad, Q @ alpha, atol=1e-10)
         assert after_rho == pytest.approx(alpha @ Q @ alpha, rel=1e-10)
-    whole, earlier, block = begin(np.arange(N))
-    totals = np.zeros(N_COUNTS, dtype=np.int64)
-    take(whole, earlier, block, draws, 25, totals)
-    np.testing.assert_array_equal(whole.alpha, alpha)
-    np.testing.assert_array_equal(totals, counts)
-    assert totals[:DROPS].sum() == 25
-    # A gap that reaches the target ends them, in the second draw.
+
+    whole = Walk(rule, problem, start, held=True)
+    whole.take(draws, STEPS)
+    np.testing.assert_array_equal(whole.vertices.alpha, alpha)
+    np.testing.assert_array_equal(whole.counts, single.counts)
+    assert whole.counts[:DROPS].sum() == STEPS
     for targets in ((1e9, 0.0, 0.0), (0.0, 1e9, 0.0), (0.0, 0.0, 1e9)):
-        looks = np.zeros(N_COUNTS, dtype=np.int64)
-        passed, gap, rho, _ = take(whole, earlier, block, draws, 25, looks, targets)
-        assert passed
-        assert looks[:DROPS].sum() == 0
-        assert looks[DRAWS] == (1 if drawn else 0)
-        if drawn == 0:
-            assert gap == 1 - whole.grad.min() / rho
+        whole.counts[:] = 0
+        passed, gap, rho = whole.take(draws, STEPS, targets)
+        assert passed  # without a step, in the second draw
+        assert whole.counts[:DROPS].sum() == 0
+        assert whole.counts[DRAWS] == (1 if drawn else 0)
+        assert drawn or gap == 1 - whole.vertices.grad.min() / rho
