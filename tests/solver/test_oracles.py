@@ -1,6 +1,5 @@
-"""Oracles against the gradient of every row, by brute force."""
+"""Oracles: one contract for all of them, against the gradient of every row by brute force."""
 
-import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,197 +7,168 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.data.rows import take_rows
-from ooc_fw.data.sampling import BlockSampler, Sampler
+from ooc_fw.data.sampling import Sampler
 from ooc_fw.kernels.functions import KERNELS, make_kernel
-from ooc_fw.solver import oracles
-from ooc_fw.solver.oracles import Request
-from ooc_fw.solver.steps import STEP_RULES, Effort
+from ooc_fw.solver.oracles import ORACLES, BlockLMO, FewVertices, Look, Request, block_rows
+from ooc_fw.system.memory import MemoryPlan
 from tests.support.contracts import to_dense
-from tests.support.reference import make_problem
-from tests.support.solving import activate
+from tests.support.low_rank import few_vertices
+from tests.support.reference import SmallProblem, make_problem
+from tests.support.solving import activate, train_in_session
 from tests.support.strategies import SEEDS
 
 N_ROWS = 60
 EVERYTHING = Request(limit=N_ROWS)
+ALL = ORACLES | {"blocks": BlockLMO}
+EVERY_ORACLE = pytest.mark.parametrize("name", ALL)
 
 
 class Bench:
-    """A problem with an active set on it, and oracles over the same rows."""
+    """A problem with an active set on it, and an oracle over the same rows."""
 
-    def __init__(self, kernel="rbf", *, C=10.0, sparse=False, source=None, start=8, seed=0):
+    def __init__(self, name, kernel="rbf", *, sparse=False, start=8, seed=0, size=20, block=100):
         self.problem = make_problem(
-            make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, C=C, density=0.7, seed=seed
+            make_kernel(kernel, gamma=1.0), n_rows=N_ROWS, C=10.0, density=0.7, seed=seed
         )
-        self.rows = self.problem.rows(sparse)
-        self.source = self.problem.source(sparse) if source is None else source
         self.rng = np.random.default_rng(seed)
         row_ids = self.rng.permutation(N_ROWS)[:start]
         self.active = activate(self.problem, row_ids, self.rng.random(start), sparse)
-        self.engine = self.active.engine
-
-    def add(self, row_ids):
-        self.active.add(row_ids, take_rows(self.rows, row_ids), self.problem.y[row_ids])
-
-    def workspace(self, size=20):
-        """What an oracle takes of a run."""
-        memory = SimpleNamespace(max_block=oracles.LARGEST_BLOCK)
-        return SimpleNamespace(
-            rows=self.source,
+        self.gradient = self.problem.dual_matrix[:, row_ids] @ self.active.alpha
+        self.outside = np.setdiff1d(np.arange(N_ROWS), row_ids)
+        memory = SimpleNamespace(max_block=block)
+        run = SimpleNamespace(  # what an oracle takes of it
+            rows=self.problem.source(sparse),
             problem=SimpleNamespace(labels=self.problem.y),
-            engine=self.engine,
-            sampler=Sampler(N_ROWS, N_ROWS),
+            sampler=Sampler(N_ROWS),
             options=SimpleNamespace(sample_size=size),
             plan=SimpleNamespace(memory=memory),
         )
+        self.oracle = ALL[name](run)
 
-    def full(self):
-        return oracles.FullLMO(self.workspace())
-
-    def sampled(self, size=20):
-        return oracles.SampledLMO(self.workspace(size=size))
-
-    def blocks(self):
-        workspace = self.workspace()
-        workspace.sampler = BlockSampler(N_ROWS)
-        return oracles.BlockLMO(workspace)
-
-    def propose(self, lmo, request=EVERYTHING):
-        return lmo.propose(self.active, self.rng, request)
-
-    def gradient(self):
-        """Of every row, in float64."""
-        return self.problem.dual_matrix[:, self.active.ids] @ self.active.alpha
-
-    def near(self, margin):
-        """Rows outside the active set whose gradient is below so many times rho."""
-        outside = self.active.outside(np.arange(N_ROWS))
-        return outside[self.gradient()[outside] < margin * self.active.rho]
-
-    def step(self, rule, lmo):
-        """One iteration, as the solver does it."""
-        candidates = self.propose(lmo, Request())
-        if candidates.rows is not None:
-            self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
-        rule.step(self.active, Effort(1e-2))
-        rule.prune(self.active)
-
-    def assert_proposal(self, candidates, atol=2e-5):
-        """What any oracle may say: true gradients, of rows that are no vertices."""
-        gradient = self.gradient()
-        outside = self.active.outside(np.arange(N_ROWS))
-        assert set(candidates.row_ids.tolist()) <= set(outside.tolist())
-        assert candidates.least >= gradient.min() - atol
-        assert (candidates.rows is None) == (len(candidates.row_ids) == 0)
-        if candidates.rows is not None:
-            ids = candidates.row_ids
-            np.testing.assert_array_equal(to_dense(candidates.rows), self.problem.X[ids])
-            np.testing.assert_array_equal(candidates.labels, self.problem.y[ids])
-            np.testing.assert_allclose(candidates.grads, gradient[ids], rtol=1e-5, atol=atol)
+    def propose(self, request=EVERYTHING):
+        """A proposal that says the truth about rows that are no vertices, and keeps to limits."""
+        found = self.oracle.propose(self.active, self.rng, request)
+        ids = found.row_ids
+        assert len(ids) <= request.limit
+        assert np.isin(ids, self.outside).all()
+        assert self.gradient.min() - 2e-5 <= found.least <= self.active.grad.min()
+        assert (found.rows is None) == (len(ids) == 0)
+        if len(ids) > 0:
+            np.testing.assert_array_equal(to_dense(found.rows), self.problem.X[ids])
+            np.testing.assert_array_equal(found.labels, self.problem.y[ids])
+            np.testing.assert_allclose(found.grads, self.gradient[ids], rtol=1e-5, atol=2e-5)
+            assert (found.grads < request.threshold).all()
+        return found
 
 
-@pytest.mark.parametrize(("kernel", "sparse"), [(name, k % 2) for k, name in enumerate(KERNELS)])
-def test_full_oracle_finds_the_row_of_least_gradient_or_every_row_outside(kernel, sparse):
-    bench = Bench(kernel, sparse=sparse)
-    candidates, gradient = bench.propose(bench.full(), Request()), bench.gradient()
-    bench.assert_proposal(candidates)
-    assert candidates.exact
-    assert candidates.n_scanned == N_ROWS
-    assert candidates.least == pytest.approx(gradient.min(), rel=1e-5, abs=2e-5)
-    assert candidates.row_ids.tolist() == [np.argmin(gradient)]
-    candidates = bench.propose(bench.full())
-    bench.assert_proposal(candidates)
-    np.testing.assert_array_equal(candidates.row_ids, bench.active.outside(np.arange(N_ROWS)))
-
-
-@pytest.mark.parametrize(
-    ("kernel", "name"), [*zip(itertools.cycle(KERNELS), sorted(STEP_RULES), strict=False)]
+@EVERY_ORACLE
+@given(
+    kernel=st.sampled_from(sorted(KERNELS)),
+    sparse=st.booleans(),
+    size=st.integers(1, N_ROWS + 15),
+    limit=st.sampled_from([1, 5, N_ROWS]),
+    seed=SEEDS,
 )
-def test_the_full_oracle_sees_the_gradient_of_all_rows(kernel, name):
-    """After many steps of every rule, in float32 and float64, and weights from outside."""
-    bench = Bench(kernel, sparse=kernel == "laplacian")
-    rule, lmo = STEP_RULES[name](), bench.full()
-    for step in range(61):
-        bench.step(rule, lmo)
-        if step % 30 == 0:
-            candidates = bench.propose(lmo)
-            bench.assert_proposal(candidates, atol=1e-4)
-            assert len(candidates.row_ids) == N_ROWS - len(bench.active)
-        if step == 30:
-            bench.active.raise_precision()
-            bench.active.set_weights(np.arange(1.0, len(bench.active) + 1))
-
-
-@given(kernel=st.sampled_from(sorted(KERNELS)), size=st.integers(1, N_ROWS + 15), seed=SEEDS)
-def test_sampled_gap_never_exceeds_the_true_one(kernel, size, seed):
-    bench = Bench(kernel, seed=seed)
-    candidates = bench.propose(bench.sampled(size), Request())
-    bench.assert_proposal(candidates)
-    assert not candidates.exact
-    assert candidates.n_scanned == min(size, N_ROWS)
-    assert candidates.least <= bench.active.grad.min()
-    assert len(candidates.row_ids) <= 1
-    if len(candidates.row_ids):
-        assert candidates.grads[0] == candidates.least
-    if size >= N_ROWS:
-        assert candidates.least == pytest.approx(bench.gradient().min(), rel=1e-5, abs=2e-5)
-
-
-@pytest.mark.parametrize("make", [Bench.full, Bench.sampled])
-def test_nothing_is_proposed_when_all_rows_are_vertices(make):
-    bench = Bench(start=N_ROWS)
-    candidates = bench.propose(make(bench), Request())
-    assert candidates.rows is None
-    assert candidates.least == pytest.approx(bench.gradient().min(), rel=1e-5)
-
-
-@pytest.mark.parametrize("make", [Bench.full, Bench.blocks])
-def test_many_violators_at_once(make):
-    """Only rows below the threshold, no more than asked for."""
-    bench = Bench()
-    gradient = bench.gradient()
-    outside = bench.active.outside(np.arange(N_ROWS))
+def test_every_oracle_keeps_the_contract(name, kernel, sparse, size, limit, seed):
+    bench = Bench(name, kernel, sparse=sparse, size=size, seed=seed)
+    gradient, outside = bench.gradient, bench.outside
     threshold = float(np.median(gradient[outside]))
     violators = outside[gradient[outside] < threshold]
-    for limit in (2, 5, N_ROWS):
-        candidates = bench.propose(make(bench), Request(limit, threshold))
-        bench.assert_proposal(candidates)
-        assert set(candidates.row_ids.tolist()) <= set(violators.tolist())
-        assert len(candidates.row_ids) == min(limit, len(violators))
-        if make is Bench.full:
-            best = np.sort(outside[np.argsort(gradient[outside])[: len(candidates.row_ids)]])
-            np.testing.assert_array_equal(np.sort(candidates.row_ids), best)
+    found = bench.propose(Request(limit, threshold))
+    assert np.isin(found.row_ids, violators).all()
+    assert found.exact == (name == "full")
+    n_seen = min(N_ROWS, {"full": N_ROWS, "sampled": size, "blocks": block_rows(limit, 1.0)}[name])
+    assert found.n_scanned == n_seen
+    if n_seen == N_ROWS:
+        assert found.least == pytest.approx(gradient.min(), rel=1e-5, abs=2e-5)
+    if name == "full" and limit > 1:
+        best = outside[np.argsort(gradient[outside])[: min(limit, len(violators))]]
+        np.testing.assert_array_equal(np.sort(found.row_ids), np.sort(best))
+    if name == "blocks" and n_seen == N_ROWS:
+        assert len(found.row_ids) == min(limit, len(violators))
+    if name == "sampled" and len(found.row_ids) > 0:
+        assert found.grads.tolist() == [found.least]
 
 
-def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin(monkeypatch):
-    monkeypatch.setattr(oracles, "_FIRST_BLOCK", 7)
-    monkeypatch.setattr(oracles, "LARGEST_BLOCK", 7)
-    bench = Bench()
-    lmo = bench.blocks()
-    request = Request(limit=N_ROWS, threshold=-1e9)  # nothing is a violator
+@EVERY_ORACLE
+def test_nothing_is_proposed_if_all_rows_are_vertices(name):
+    bench = Bench(name, start=N_ROWS)
+    assert bench.propose().rows is None
+
+
+def test_the_full_oracle_proposes_the_row_of_least_gradient():
+    bench = Bench("full")
+    assert bench.propose(Request()).row_ids.tolist() == [np.argmin(bench.gradient)]
+
+
+def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin():
+    bench = Bench("blocks", block=7)
+    nothing_violates = Request(limit=N_ROWS, threshold=-1e9)
     seen = 0
     while seen < N_ROWS:
-        seen += bench.propose(lmo, request).n_scanned
-    near = 0
-    while n_scanned := bench.propose(lmo, request).n_scanned:
-        near += n_scanned
+        seen += bench.propose(nothing_violates).n_scanned
+    again = 0
+    while n_scanned := bench.propose(nothing_violates).n_scanned:
+        again += n_scanned
     # Vertices were not looked at and count as near. A look that finds nothing is the last.
-    assert near == len(bench.near(1.2)) + len(bench.active)
+    near = bench.gradient[bench.outside] < 1.2 * bench.active.rho
+    assert again == np.count_nonzero(near) + len(bench.active)
 
 
 def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
-    bench = Bench()
-    lmo = bench.blocks()
-    request = Request(limit=N_ROWS, threshold=1e9)  # every row is a violator
-    assert bench.propose(lmo, request).n_scanned == N_ROWS
+    bench = Bench("blocks")
+    assert bench.propose().n_scanned == N_ROWS
     found, looks = set(), 0
-    while (candidates := bench.propose(lmo, request)).n_scanned > 0:
+    while (candidates := bench.propose()).n_scanned > 0:
         found |= set(candidates.row_ids.tolist())
         looks += 1
-    assert found == set(bench.near(3).tolist())
+    near = bench.outside[bench.gradient[bench.outside] < 3 * bench.active.rho]
+    assert found == set(near.tolist())
     assert looks == 4
-    lmo = bench.blocks()
-    lmo.retire()  # leaves the search to sweeps
-    candidates = bench.propose(lmo)
-    assert (candidates.rows, candidates.n_scanned) == (None, 0)
-    assert candidates.least == bench.active.grad.min()
+
+
+def test_blocks_that_retire_leave_the_search_to_passes():
+    bench = Bench("blocks")
+    bench.oracle.retire()
+    assert (bench.propose().rows, bench.propose().n_scanned) == (None, 0)
+
+
+def violates(look, decisions):
+    return look.may_violate(decisions, 0 * decisions, np.arange(len(decisions)))
+
+
+def test_looks_by_few_vertices_find_every_violator():
+    """And estimate the other rows, at less work; also after a part of the vertices has left."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 4))[rng.integers(0, 12, 4600)] + 0.1 * rng.normal(size=(4600, 4))
+    y = np.where(np.sin(2 * X[:, 0]) + X[:, 1] > 0, 1, -1).astype(np.int8)
+    problem = SmallProblem(make_kernel("rbf", gamma=0.2), X.astype(np.float32), y, 10.0)
+    active = activate(problem, np.arange(600), np.ones(600))
+    active.optimise(1e-4, 100_000)
+    active.refresh()
+    has_label = np.stack([y[600:] < 0, y[600:] > 0])
+    x, engine = active.prepare(problem.X[600:]), active.engine
+    look = Look(x, has_label, 0.99 * active.rho, 1_000_000)
+    shortcut = FewVertices(MemoryPlan(None, 0, None, 2, kernel_values=1 << 28))
+    shortcut.decisions(active, look)  # chooses the vertices
+    for _ in range(2):
+        expected, before = active.decision_at(x), engine.evaluations
+        found = shortcut.decisions(active, look)
+        assert 0 < engine.evaluations - before < 0.75 * 4000 * len(active)
+        assert 0 < np.count_nonzero(found == expected) < 4000
+        np.testing.assert_array_equal(violates(look, found), violates(look, expected))
+        assert np.abs(found - expected).max() < active.rho
+        active.keep(np.flatnonzero(rng.random(len(active)) < 0.95))
+        active.refresh()
+
+
+@pytest.mark.parametrize("memory_limit", [None, 500 << 20])
+def test_a_run_by_few_vertices_ends_at_the_same_optimum(memory_limit):
+    problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=3000, overlap=2)
+    options = {"method": "corrective", "lmo": "sampled", "memory_limit": memory_limit}
+    usual = train_in_session(problem, **options)
+    with few_vertices(8):
+        found = train_in_session(problem, **options)
+    assert found.status.reached
+    assert found.kernel_evaluations != usual.kernel_evaluations
+    assert found.objective == pytest.approx(usual.objective, rel=1e-3)
