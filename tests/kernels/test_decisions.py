@@ -17,8 +17,9 @@ from tests.support.reference import exact_sum, kernel_values, make_problem, to_c
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
-def model_of(kernel, vectors, n_classes, rho, rng):
+def model_of(kernel, vectors, n_classes=2, rho=1e-2, seed=0):
     """Each classifier has weights on all of the vectors, some of them tiny."""
+    rng = np.random.default_rng(seed)
     model = make_model(vectors, n_classes, kernel=kernel, rho=rho, classes=np.arange(n_classes))
     size = len(model.classifiers), len(vectors)
     alpha = np.exp(3 * rng.normal(size=size))
@@ -36,72 +37,58 @@ def exact_values(model, vectors, X):
     return np.stack(columns, axis=1)
 
 
-@st.composite
-def applied_models(draw):
-    """A model with vectors of any size, rows to apply it to, and float64's own bound on each."""
-    X = draw(raw_tables())
-    cut = len(X) // 2
-    name = draw(st.sampled_from(sorted(KERNELS)))
-    kernel = make_kernel(name, gamma=draw(powers_of_ten(-8, 4)), degree=2, coef0=1.0)
-    form = to_csr if draw(st.booleans()) else np.asarray
-    rng = np.random.default_rng(draw(SEEDS))
-    model = model_of(
-        kernel, form(X[:cut]), draw(st.sampled_from([2, 3])), draw(powers_of_ten(-6, 0)), rng
-    )
-    rows = form(X[cut:])
+def plain_rows(n_rows, n_features=5):
+    return make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, n_features=n_features)
+
+
+@given(
+    X=raw_tables(),
+    form=st.sampled_from([np.asarray, to_csr]),
+    name=st.sampled_from(sorted(KERNELS)),
+    gamma=powers_of_ten(-8, 4),
+    n_classes=st.sampled_from([2, 3]),
+    rho=powers_of_ten(-6, 0),
+    seed=SEEDS,
+)
+def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(
+    X, form, name, gamma, n_classes, rho, seed
+):
+    vectors, X = np.split(X, [len(X) // 2])
+    kernel = make_kernel(name, gamma=gamma, degree=2, coef0=1.0)
+    model, rows = model_of(kernel, form(vectors), n_classes, rho, seed), form(X)
     with model.engine() as engine:
         try:
             x, z = (engine.prepare(own, exact=True) for own in (rows, model.support_vectors))
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
-        own = engine.error_bound(x, z) + (cut + 4) * 2**-53
-    return model, X[:cut], X[cut:], rows, own / model.classifiers[0].rho
-
-
-@given(applied_models())
-def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(case):
-    model, vectors, X, rows, own = case
-    (values,) = decide(model, [rows])
-    exact = exact_values(model, vectors, X)
-    # What float64 leaves, with the division by rho, and the last bit of a large value.
-    own = (own * 1.01)[:, None] + 4e-16 * np.abs(exact)
-    error = np.abs(values.reshape(exact.shape) - exact)
-    assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
+        own = engine.error_bound(x, z) + (len(vectors) + 4) * 2**-53
     # The arithmetic is chosen for rows like the vectors; sparse ones take products however large.
     dense = not isinstance(model.support_vectors, CSRRows)
-    if dense and model.kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
-        assert own.max() * model.classifiers[0].rho <= 1e-8
-
-    (for_labels,) = decide(model, [rows], Wanted(True))
-    found = model.class_places(for_labels)
-    if len(model.classifiers) == 1:
-        sure = np.abs(exact[:, 0]) > own[:, 0]
-        np.testing.assert_array_equal(found[sure], exact[sure, 0] > 0)
-        np.testing.assert_array_equal(values[sure] > 0, exact[sure, 0] > 0)
+    if dense and kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
+        assert own.max() <= 1e-8
+    exact = exact_values(model, vectors, X)
+    # What float64 leaves, with the division by rho, and the last bit of a large value.
+    own = (own / rho * 1.01)[:, None] + 4e-16 * np.abs(exact)
+    (values,), (for_labels,) = decide(model, [rows]), decide(model, [rows], Wanted(True))
+    error = np.abs(values.reshape(exact.shape) - exact)
+    assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
+    if n_classes == 2:
+        sure, expected = np.abs(exact[:, 0]) > own[:, 0], exact[:, 0] > 0
     else:
         wide = exact.astype(np.float64)
         sure = is_decided(wide, np.broadcast_to(own.astype(np.float64), wide.shape), 3)
         expected = class_scores(wide, 3).argmax(axis=1)
-        np.testing.assert_array_equal(found[sure], expected[sure])
-        np.testing.assert_array_equal(model.class_places(values)[sure], expected[sure])
+    for found in (values, for_labels):
+        np.testing.assert_array_equal(model.class_places(found)[sure], expected[sure])
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_classes, monkeypatch):
+def test_few_kernel_values_are_computed_twice(n_classes):
     """One pass in float32, and what is near the boundary in float64."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=1000, n_features=10)
-    model = model_of(problem.kernel, problem.X[:150], n_classes, 1e-2, np.random.default_rng(0))
+    problem = plain_rows(1000, n_features=10)
+    model = model_of(problem.kernel, problem.X[:150], n_classes)
     with model.engine() as engine:
-        prepared, prepare = [], engine.prepare
-
-        def noting(rows, exact=False):
-            prepared.append((len(rows), exact))
-            return prepare(rows, exact)
-
-        monkeypatch.setattr(engine, "prepare", noting)
         decide = Predictor(model, Wanted(True), engine)
-        assert sum(n for n, exact in prepared if exact) == 150
-        assert sum(n for n, _ in prepared) < 3 * 150  # with a small probe
         engine.evaluations = 0
         decide(problem.X)
         assert engine.evaluations < 1.1 * 150 * 1000
@@ -111,9 +98,9 @@ def test_few_kernel_values_are_computed_twice_and_vertices_prepared_once(n_class
 @pytest.mark.parametrize("labels_only", [False, True])
 def test_labels_change_at_a_threshold_as_they_do_at_0(form, labels_only):
     """Rows around others whose value is the threshold, nearer than float32 can tell."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=120)
-    vectors, rows = problem.X[:60], problem.X[60:]
-    model = model_of(problem.kernel, form(vectors), 2, 1e-2, np.random.default_rng(0))
+    problem = plain_rows(120)
+    vectors, rows = np.split(problem.X, 2)
+    model = model_of(problem.kernel, form(vectors))
     X = np.repeat(rows[:4], 200, axis=0)
     X *= (1 + 1e-6 * np.random.default_rng(1).normal(size=X.shape)).astype(np.float32)
     exact = exact_values(model, vectors, X)[:, 0]
@@ -123,36 +110,31 @@ def test_labels_change_at_a_threshold_as_they_do_at_0(form, labels_only):
         np.testing.assert_array_equal(model.class_places(values, threshold), exact > threshold)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("kernel", "n_classes"), [("rbf", 2), ("laplacian", 3)])
 def test_sparse_rows_far_from_the_origin_are_decided_by_differences(kernel, n_classes, caplog):
     """Products lose all digits of their distances, however wide the rows are."""
-    rng = np.random.default_rng(0)
-    X = (3e5 + rng.normal(size=(160, 40))).astype(np.float32)
+    X = (3e5 + np.random.default_rng(0).normal(size=(160, 40))).astype(np.float32)
     X[:, ::7] = 0
-    own = make_kernel(kernel, gamma=0.05)
-    model = model_of(own, to_csr(X[:60]), n_classes, 1e-2, rng)
+    model = model_of(make_kernel(kernel, gamma=0.05), to_csr(X[:60]), n_classes)
     (values,) = decide(model, [to_csr(X[60:])])
     exact = exact_values(model, X[:60], X[60:])
     np.testing.assert_allclose(values.reshape(exact.shape), exact.astype(float), atol=1e-10)
     assert "does not settle" not in caplog.text
 
 
-@pytest.mark.parametrize("kernel", ["linear", "poly"])
-@pytest.mark.parametrize("size", [1e-23, 1e-12])
+@pytest.mark.parametrize(("kernel", "size"), [("linear", 1e-23), ("poly", 1e-12)])
 def test_what_float64_does_not_settle_is_said(kernel, size, caplog):
     """Kernel values that float32 takes for 0, and beside which the bias is all rounding."""
     X = (size * np.random.default_rng(0).normal(size=(30, 5))).astype(np.float32)
-    own = make_kernel(kernel, gamma=1.0, degree=2)
-    model = model_of(own, X[:2], 2, 1e-2, np.random.default_rng(0))
+    model = model_of(make_kernel(kernel, gamma=1.0, degree=2), X[:2])
     model = with_numbers(model, beta=[np.array([-0.5, 0.5])])
     list(decide(model, [X[2:]], Wanted(True)))
     assert "28 of 28 rows of the data are so near the boundary" in caplog.text
 
 
 def test_a_row_too_large_for_float32_has_no_value_and_the_others_have(caplog):
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=100)
-    model = model_of(problem.kernel, problem.X[:50], 2, 1e-2, np.random.default_rng(0))
+    problem = plain_rows(100)
+    model = model_of(problem.kernel, problem.X[:50])
     X = problem.X[50:].copy()
     expected = model.decision_function(X)
     X[7] = 1e19

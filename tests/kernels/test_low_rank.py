@@ -8,7 +8,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
-from ooc_fw.kernels.decisions import DecisionFunctions, Weights
+from ooc_fw.kernels.decisions import AtVertices, DecisionFunctions, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.kernels.low_rank import LowRank, PivotLimits, Pivots
@@ -24,64 +24,65 @@ def exact_decisions(kernel, X, vectors, betas):
     return np.stack(columns, axis=1)
 
 
+def at_vertices(kernel, vectors, betas):
+    """What a compression starts from, by definition."""
+    exact = exact_decisions(kernel, vectors, vectors, betas).T
+    values = exact.astype(np.float64)
+    rounding = 2.0**-53 * float(np.abs(values).max())
+    return AtVertices(values, np.einsum("ij,ij->i", betas, exact).astype(np.float64), rounding)
+
+
 def functions_of(engine, vectors, betas):
     every = np.arange(len(vectors))
     weights = [Weights(every, np.abs(beta), np.sign(beta).astype(np.int8)) for beta in betas]
     return DecisionFunctions(engine, vectors, weights)
 
 
-@st.composite
-def decisions_on_few(draw):
-    """Kernel, rows, the first of them as vertices, and weights of one to three classifiers."""
-    X = draw(st.one_of(tables(), raw_tables()))
-    vectors = X[: max(2, len(X) // 2)]
-    rng = np.random.default_rng(draw(SEEDS))
-    betas = np.exp(3 * rng.normal(size=(draw(st.integers(1, 3)), len(vectors))))
-    betas *= rng.choice([-1, 1], betas.shape)
-    betas /= np.abs(betas).sum(axis=1, keepdims=True)
-    return draw(kernels(X)), X, vectors, betas, draw(st.booleans())
+def signed(rng, *shape):
+    """Weights of absolute sum 1 and either sign."""
+    return rng.dirichlet(np.ones(shape[-1]), shape[0]) * rng.choice([-1, 1], shape)
 
 
-@given(decisions_on_few(), st.integers(1, 9))
-def test_bounds_hold_on_every_row_however_few_vertices(case, step):
-    kernel, X, vectors, betas, sparse = case
-    form = to_csr if sparse else np.asarray
-    rows, vertices = form(X), form(vectors)
-    with Engine(kernel, 1, choose_arithmetic(kernel, rows)) as engine:
+@given(
+    st.data(),
+    st.one_of(tables(), raw_tables()),
+    st.sampled_from([np.asarray, to_csr]),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    SEEDS,
+)
+def test_bounds_hold_on_every_row_however_few_vertices(data, X, form, n_classifiers, step, seed):
+    kernel, vectors = data.draw(kernels(X)), X[: max(2, len(X) // 2)]
+    rng = np.random.default_rng(seed)
+    betas = np.exp(3 * rng.normal(size=(n_classifiers, len(vectors))))
+    betas *= rng.choice([-1, 1], betas.shape) / betas.sum(axis=1, keepdims=True)
+    exact, values = exact_decisions(kernel, X, vectors, betas), kernel_values(kernel, X, vectors)
+    effort = PivotLimits(step, 5 * step, 2 * step, 1000)
+    with Engine(kernel, 1, choose_arithmetic(kernel, form(X))) as engine:
         try:
-            x, z = engine.prepare(rows), engine.prepare(vertices, exact=True)
-            engine.prepare(rows, exact=True)
+            x, z = engine.prepare(form(X)), engine.prepare(form(vectors), exact=True)
+            engine.prepare(form(X), exact=True)
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
-        at_vertices = functions_of(engine, vertices, betas)._at_vertices(betas)
-        exact = exact_decisions(kernel, X, vectors, betas)
-        effort = PivotLimits(step, 5 * step, 2 * step, 1000)
         span = Pivots(engine, z, np.abs(betas).max(axis=0), effort)
         while len(span.places) < effort.most and span.grow():
-            compression = span.compress(*at_vertices)
+            compression = span.compress(*at_vertices(kernel, vectors, betas))
             pivots = engine.prepare(form(vectors[span.places]))
-            values, bound, nearest = LowRank(engine, pivots, compression).evaluate(x)
-            assert (np.abs(values - exact) <= bound).all()
+            found, bound, nearest = LowRank(engine, pivots, compression).evaluate(x)
+            assert (np.abs(found - exact) <= bound).all()
             assert len(set(span.places.tolist())) == len(span.places)
             if nearest is not None:
-                of_nearest = kernel_values(kernel, X, vectors)[np.arange(len(X)), nearest.place]
+                of_nearest = values[np.arange(len(X)), nearest.place]
                 assert (np.abs(of_nearest - nearest.value) <= engine.value_bound(x, pivots)).all()
-
-
-def clustered(n_rows, rng, n_features=4):
-    """Rows near few centres, so that few vertices span nearly all."""
-    centres = rng.normal(size=(12, n_features))
-    X = centres[rng.integers(0, 12, n_rows)] + 0.05 * rng.normal(size=(n_rows, n_features))
-    return X.astype(np.float32)
 
 
 @pytest.fixture
 def compressed(request):
-    """Decision functions of 400 vertices, with what a pass over 4,000 rows found, and the truth."""
+    """Decision functions of 400 vertices near few centres, compressed for 4,000 rows; the truth."""
     n_classifiers = getattr(request, "param", 1)
     rng = np.random.default_rng(0)
-    X = clustered(4000, rng)
-    betas = rng.dirichlet(np.ones(400), n_classifiers) * rng.choice([-1, 1], (n_classifiers, 400))
+    X = rng.normal(size=(12, 4))[rng.integers(0, 12, 4000)] + 0.05 * rng.normal(size=(4000, 4))
+    X, betas = X.astype(np.float32), signed(rng, n_classifiers, 400)
     kernel = make_kernel("rbf", gamma=0.2)
     with Engine(kernel, 2) as engine:
         functions = functions_of(engine, X[:400], betas)
@@ -100,10 +101,9 @@ def compressed(request):
 @pytest.mark.parametrize("compressed", [1, 3], indirect=True)
 def test_rows_left_open_are_decided_by_all_vertices(compressed):
     functions, X, exact, is_open = compressed
-    assert functions.compressions
+    few = functions.compressions
     found = functions.approximate(X, is_open=is_open)
     assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
-    few = functions.compressions
     functions.compressions = []
     full = functions.approximate(X)
     assert found.evaluations < 0.75 * full.evaluations == 0.75 * 4000 * 400
@@ -122,25 +122,19 @@ def test_without_what_is_left_of_w_the_bounds_fail(compressed):
 
 
 def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
-    """Where the decision is steep, so that this shows."""
+    """The decision is steep there, so that this shows."""
     X = np.linspace(-2e-4, 2e-4, 41, dtype=np.float32)[:, None]
     vectors = np.array([[0], [0.7], [-0.7]], dtype=np.float32)
     betas, kernel = np.array([[1e-9, 0.5, 1e-9 - 0.5]]), make_kernel("rbf", gamma=1.0)
+    sizes, effort = np.array([1.0, 0, 0]), PivotLimits(1, 1, 1, 3)
     with Engine(kernel, 1) as engine:
-        span = Pivots(
-            engine,
-            engine.prepare(vectors, exact=True),
-            np.array([1.0, 0, 0]),
-            PivotLimits(1, 1, 1, 3),
-        )
+        span = Pivots(engine, engine.prepare(vectors, exact=True), sizes, effort)
         assert span.grow()
-        compression = span.compress(*functions_of(engine, vectors, betas)._at_vertices(betas))
-        values, bound, nearest = LowRank(engine, engine.prepare(vectors[:1]), compression).evaluate(
-            engine.prepare(X)
-        )
+        compression = span.compress(*at_vertices(kernel, vectors, betas))
+        few = LowRank(engine, engine.prepare(vectors[:1]), compression)
+        values, bound, nearest = few.evaluate(engine.prepare(X))
     assert (nearest.value == 1).sum() > 20
-    exact = exact_decisions(kernel, X, vectors, betas)
-    assert (np.abs(values - exact) <= bound).all()
+    assert (np.abs(values - exact_decisions(kernel, X, vectors, betas)) <= bound).all()
 
 
 def test_the_search_for_pivots_keeps_to_its_memory():
@@ -153,34 +147,30 @@ def test_the_search_for_pivots_keeps_to_its_memory():
         z = engine.prepare(X, exact=True)
         engine.block(z[:8], z, np.empty((8, n)))
         tracemalloc.start()
-        try:
-            span = Pivots(engine, z, np.ones(n), effort)
-            while len(span.places) < effort.most and span.grow():
-                span.compress(rng.normal(size=(1, n)), np.ones(1), 1e-9)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        span = Pivots(engine, z, np.ones(n), effort)
+        while len(span.places) < effort.most and span.grow():
+            span.compress(rng.normal(size=(1, n)), np.ones(1), 1e-9)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
     assert 0.7 * n_bytes < peak < n_bytes + (1 << 20)
 
 
-def test_few_vertices_are_not_taken_where_that_does_not_pay():
+@pytest.mark.parametrize("n_rows", [2000, 3000])
+def test_few_vertices_are_not_taken_unless_that_pays(n_rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 10)).astype(np.float32)
-    beta = rng.dirichlet(np.ones(300), 1) * rng.choice([-1, 1], 300)
     with Engine(make_kernel("rbf", gamma=1.0), 1) as engine:
-        functions = functions_of(engine, X[:300], beta)
-        sample = X, lambda values, bound: np.abs(values) <= bound
-        for n_rows in (2000, 3000):
-            functions.compress(lambda: sample, n_rows)
-            assert not functions.compressions
+        functions = functions_of(engine, X[:300], signed(rng, 1, 300))
+        functions.compress(lambda: (X, lambda values, bound: np.abs(values) <= bound), n_rows)
+        assert not functions.compressions
 
 
 @given(
-    st.sampled_from(["rbf", "laplacian", "linear", "poly"]),
-    st.booleans(),
-    SEEDS,
-    powers_of_ten(-6, 1),
-    powers_of_ten(0, 3),
+    name=st.sampled_from(["rbf", "laplacian", "linear", "poly"]),
+    sparse=st.booleans(),
+    seed=SEEDS,
+    gamma=powers_of_ten(-6, 1),
+    size=powers_of_ten(0, 3),
 )
 def test_the_bound_of_all_vertices_holds_if_a_few_are_far_larger(name, sparse, seed, gamma, size):
     """It follows the norms of those that count for a row."""
@@ -188,8 +178,7 @@ def test_the_bound_of_all_vertices_holds_if_a_few_are_far_larger(name, sparse, s
     vectors = rng.normal(size=(40, 6)) * rng.integers(0, 2, (40, 6))
     vectors[:4] *= size
     X = np.vstack([rng.normal(size=(30, 6)), vectors[:2], size * rng.normal(size=(4, 6))])
-    vectors, X = vectors.astype(np.float32), X.astype(np.float32)
-    betas = rng.dirichlet(np.full(40, 0.3), 1) * rng.choice([-1, 1], 40)
+    vectors, X, betas = vectors.astype(np.float32), X.astype(np.float32), signed(rng, 1, 40)
     kernel = make_kernel(name, gamma=gamma)
     form = to_csr if sparse else np.asarray
     with Engine(kernel, 1, Arithmetic(sparse=sparse)) as engine:
@@ -201,9 +190,8 @@ def test_the_bound_of_all_vertices_holds_if_a_few_are_far_larger(name, sparse, s
 
 def test_a_large_vertex_far_away_does_not_widen_the_bounds():
     rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(40, 6)).astype(np.float32)
-    betas = np.full((1, 40), 1 / 40) * rng.choice([-1, 1], 40)
-    X = rng.normal(size=(30, 6)).astype(np.float32)
+    vectors, X = np.split(rng.normal(size=(70, 6)).astype(np.float32), [40])
+    betas = signed(rng, 1, 40)
     bounds = []
     for size in (1, 100):
         vectors[0] *= size
