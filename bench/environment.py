@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "numba", "h5py", "scikit-learn", "scikit-learn-intelex", "x
 def environment() -> dict[str, str | int | bool | None]:
     """Flat record of commit, package versions and machine; None for what is not known."""
     commit = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain")
+    changes = _git("status", "--porcelain", ".", ":!bench/results")
     return {
         "commit": commit,
         "uncommitted_changes": None if changes is None else bool(changes),

@@ -1,21 +1,22 @@
 """Tables of the texts, made from committed records: ``python -m bench.published [--write]``.
 
-A table NAME stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` and is made from
-``bench/results/NAME.jsonl``. Its records are those of `bench.run`, with the row of the table in
-`label` and, where a solver has several columns, the one that is meant in `column`. Records of
-other origin say it in `source`. Without ``--write`` status 1 says that a text differs.
+A table NAME stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. Its records are those of
+`bench.run` that say so in `table`, in a file of ``bench/results/``. Without ``--write`` status 1
+says that a text differs from its records.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bench.process import ROOT
-from bench.report import table
-from bench.run import read_lines
+
+Record = dict[str, Any]
 
 RESULTS = ROOT / "bench" / "results"
 TEXTS = (
@@ -24,96 +25,233 @@ TEXTS = (
     *sorted((ROOT / "ooc_fw" / "guides").glob("*.md")),
 )
 
+
+class Column(NamedTuple):
+    """A column of figures: its head, the field, and whose it is."""
+
+    head: str
+    field: str
+    of: str = ""  # name of a solver, or the end of a spec; all if empty
+
+
+class Table(NamedTuple):
+    """Heads of the columns that name a row, how a record names it, and the columns of figures."""
+
+    heads: tuple[str, ...]
+    row: Callable[[Record], tuple[str, ...]]
+    columns: tuple[Column, ...]
+
+
+def size(value: float) -> str:
+    """Bytes as MiB or GiB."""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def gap(value: float) -> str:
+    """A gap in scientific notation, without the zero of the exponent."""
+    return f"{value:.1e}".replace("e-0", "e-")
+
+
 FORMS: dict[str, Callable[[Any], str]] = {
-    "seconds": "{:.1f} s".format,
-    "peak_rss_bytes": lambda value: f"{value / 1e6:.0f} MB",
-    "certified_gap": lambda value: f"{value:.1e}".replace("e-0", "e-"),
+    "seconds": lambda value: f"{value:.1f} s" if value < 100 else f"{value:.0f} s",
+    "peak_rss_bytes": size,
+    "rows_bytes": size,
+    "memory_limit": lambda value: re.sub(r"(?=[kMG]iB)", " ", value),
+    "certified_gap": gap,
+    "verified_gap": gap,
     "accuracy": lambda value: f"{100 * value:.2f} %",
+    "roc_auc": "{:.4f}".format,
     "score": "{:.4f}".format,
-    "iterations": "{:,}".format,
+    "passes": "{:.2g}".format,
+    "kernel_evaluations": "{:.1e}".format,
+    "dataset": "`{}`".format,
+    **dict.fromkeys(("iterations", "n_support", "n_trained"), "{:,}".format),
 }
-PLAIN = FORMS | {"seconds": "{:g}".format, "accuracy": lambda value: f"{100 * value:.1f} %"}
 
-Column = tuple[str, str, str]  # head, solver or the record's `column`, field
-TABLES: dict[str, tuple[dict[str, Callable[[Any], str]], str, tuple[Column, ...]]] = {
-    "measured": (
-        FORMS,
-        "set",
+
+def titled(record: Record) -> tuple[str]:
+    """The set with its size."""
+    classes = f", {record['n_classes']} classes" if record["n_classes"] > 2 else ""
+    return (f"{record['title']}, {record['n_rows']:,} x {record['n_features']:,}{classes}",)
+
+
+def aimed(word: str) -> Callable[[Record], tuple[str]]:
+    """The set with its class or column."""
+    return lambda record: (f"{record['title']}, {word} {record['target']}",)
+
+
+def by_spec(record: Record) -> tuple[str, str]:
+    """The set and the solver."""
+    return record["dataset"], f"`{record['spec']}`"
+
+
+TABLES = {
+    "proof": Table(
+        ("set",),
+        titled,
         (
-            ("ooc-fw", "ooc-fw", "seconds"),
-            ("peak", "ooc-fw", "peak_rss_bytes"),
-            ("certified gap", "ooc-fw", "certified_gap"),
-            ("accuracy", "ooc-fw", "accuracy"),
-            ("intelex SVC", "intelex-svc", "seconds"),
-            ("peak", "intelex-svc", "peak_rss_bytes"),
-            ("accuracy", "intelex-svc", "accuracy"),
+            Column("rows", "rows_bytes"),
+            Column("limit", "memory_limit"),
+            Column("peak", "peak_rss_bytes"),
+            Column("time", "seconds"),
+            Column("passes", "passes"),
+            Column("certified gap", "certified_gap"),
+            Column("accuracy", "accuracy"),
+            Column("`--sets`", "dataset"),
         ),
     ),
-    "noisy": (
-        PLAIN,
-        "model",
+    "measured": Table(
+        ("set",),
+        titled,
         (
-            ("vectors", "", "n_support"),
-            ("test accuracy", "", "accuracy"),
-            ("seconds", "", "seconds"),
-            ("peak memory", "", "peak_rss_bytes"),
+            Column("ooc-fw", "seconds", "ooc-fw"),
+            Column("peak", "peak_rss_bytes", "ooc-fw"),
+            Column("certified gap", "certified_gap", "ooc-fw"),
+            Column("accuracy", "accuracy", "ooc-fw"),
+            Column("intelex SVC", "seconds", "intelex-svc"),
+            Column("peak", "peak_rss_bytes", "intelex-svc"),
+            Column("accuracy", "accuracy", "intelex-svc"),
+            Column("`--sets`", "dataset"),
         ),
     ),
-    "methods": (
-        FORMS,
-        "method",
+    "noisy": Table(
+        ("set", "solver"),
+        by_spec,
         (
-            ("iterations to 1e-1", "1e-1", "iterations"),
-            ("to 1e-2", "1e-2", "iterations"),
-            ("support vectors at 1e-2", "1e-2", "n_support"),
+            Column("vectors", "n_support"),
+            Column("accuracy", "accuracy"),
+            Column("ROC AUC", "roc_auc"),
+            Column("time", "seconds"),
+            Column("peak", "peak_rss_bytes"),
         ),
     ),
-    "novelty": (
-        FORMS,
-        "ordinary rows of",
+    "growth": Table(
+        ("kind", "rows"),
+        lambda record: (record["title"], f"{record['n_rows']:,}"),
         (
-            ("rows", "one-class", "n_trained"),
-            ("ROC AUC", "one-class", "score"),
-            ("rows", "sklearn-one-class", "n_trained"),
-            ("ROC AUC of OneClassSVM", "sklearn-one-class", "score"),
+            Column("ooc-fw", "seconds", "ooc-fw"),
+            Column("kernel values", "kernel_evaluations", "ooc-fw"),
+            Column("peak", "peak_rss_bytes", "ooc-fw"),
+            Column("accuracy", "accuracy", "ooc-fw"),
+            Column("intelex SVC", "seconds", "intelex-svc"),
+            Column("peak", "peak_rss_bytes", "intelex-svc"),
+            Column("accuracy", "accuracy", "intelex-svc"),
         ),
     ),
-    "regression": (
-        FORMS,
-        "target",
+    "methods": Table(
+        ("method",),
+        lambda record: (f"`{record['method']}`",),
         (
-            ("rows", "svr", "n_trained"),
-            ("R^2, FrankWolfeSVR", "svr", "score"),
-            ("SVR", "sklearn-svr", "score"),
-            ("FrankWolfeSVR, epsilon 0", "epsilon 0", "score"),
-            ("KernelRidge", "kernel-ridge", "score"),
+            Column("iterations to 1e-1", "iterations", "tol=1e-1"),
+            Column("to 1e-2", "iterations", "tol=1e-2"),
+            Column("support vectors at 1e-2", "n_support", "tol=1e-2"),
+        ),
+    ),
+    "novelty": Table(
+        ("ordinary rows of",),
+        aimed("class"),
+        (
+            Column("rows", "n_trained", "one-class"),
+            Column("ROC AUC", "score", "one-class"),
+            Column("rows", "n_trained", "sklearn-one-class"),
+            Column("ROC AUC of OneClassSVM", "score", "sklearn-one-class"),
+        ),
+    ),
+    "regression": Table(
+        ("target",),
+        aimed("column"),
+        (
+            Column("rows", "n_trained", "svr"),
+            Column("R^2, FrankWolfeSVR", "score", "svr"),
+            Column("SVR", "score", "sklearn-svr"),
+            Column("FrankWolfeSVR, epsilon 0", "score", "epsilon=0"),
+            Column("KernelRidge", "score", "kernel-ridge"),
+        ),
+    ),
+    # Of sets and solvers that were named; in no text.
+    "runs": Table(
+        ("set", "solver"),
+        by_spec,
+        (
+            Column("time", "seconds"),
+            Column("peak", "peak_rss_bytes"),
+            Column("accuracy", "accuracy"),
+            Column("ROC AUC", "roc_auc"),
+            Column("score", "score"),
+            Column("certified gap", "certified_gap"),
+            Column("gap by brute force", "verified_gap"),
+            Column("vectors", "n_support"),
+            Column("passes", "passes"),
         ),
     ),
 }
-"""By name: how fields are written, the head of the first column, and the others. A row is made of
-the records of one `label`; a column without a solver takes what each of them has."""
 
 
-def markdown(name: str) -> str:
-    """A table as it stands in the texts."""
-    forms, head, columns = TABLES[name]
-    rows: dict[str, dict[tuple[str, str], str]] = {}
-    for record in read_lines(RESULTS / f"{name}.jsonl"):
-        cells = rows.setdefault(record["label"], {})
-        for _, solver, field in columns:
-            if solver in ("", record.get("column", record["solver"])) and field in record:
-                cells[solver, field] = forms.get(field, str)(record[field])
-    lines = [
-        [label, *(cells.get((solver, field), "") for _, solver, field in columns)]
-        for label, cells in rows.items()
-    ]
-    return table([head, *(title for title, _, _ in columns)], lines)
+def markdown(name: str, records: Iterable[Record]) -> str:
+    """A table of those records that are its own."""
+    form, rows = TABLES[name], dict[tuple[str, ...], dict[Column, str]]()
+    for record in records:
+        if record["table"] == name:
+            cells = rows.setdefault(form.row(record), {})
+            for column in form.columns:
+                if _is_of(record, column):
+                    cells[column] = _cell(record, column.field)
+    heads = [*form.heads, *(column.head for column in form.columns)]
+    lines = [[*row, *(cells.get(c, "") for c in form.columns)] for row, cells in rows.items()]
+    return table(heads, lines)
+
+
+def _is_of(record: Record, column: Column) -> bool:
+    special = [c.of for c in TABLES[record["table"]].columns if "=" in c.of]
+    for end in special:
+        if record["spec"].endswith(end):
+            return column.of == end
+    return column.of in ("", record["solver"])
+
+
+def _cell(record: Record, field: str) -> str:
+    if field == "seconds" and record["status"] == "failed":
+        return "failed"
+    if record.get(field) is None:
+        return ""
+    late = "> " if field == "seconds" and record["status"] == "timeout" else ""
+    return late + FORMS.get(field, str)(record[field])
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Markdown table; columns of numbers, which may have units behind them, to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    columns = zip(*cells, strict=True) if cells else ((),) * len(heads)
+    rules = ["---:" if any(column) and _are_numbers(column) else "---" for column in columns]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rules, *cells))
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return all(re.match(r"[-<>(*~ ]*\d|-?$", cell) for cell in cells)
+
+
+def read_lines(path: Path) -> list[Record]:
+    """Records of a file, which may not be there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def put(path: Path, records: Iterable[Record]) -> None:
+    """Write the records of a file."""
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def published() -> list[Record]:
+    """All records that tables are made from."""
+    return [record for path in sorted(RESULTS.glob("*.jsonl")) for record in read_lines(path)]
 
 
 def written(text: str) -> str:
     """A text with its tables made anew."""
-    form = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-    return form.sub(lambda found: f"{found[1]}{markdown(found[2])}\n{found[3]}", text)
+    form, records = (
+        re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL),
+        published(),
+    )
+    return form.sub(lambda found: f"{found[1]}{markdown(found[2], records)}\n{found[3]}", text)
 
 
 def main(argv: list[str]) -> int:

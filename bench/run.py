@@ -1,9 +1,9 @@
-"""Cross data sets, solvers and tasks: ``python -m bench.run``.
+"""Run solvers on data sets and record what they cost: ``python -m bench.run``.
 
-A configuration names a task, its sets and its solvers; arguments replace parts of it. All solvers
-run in turn, again and again, so that a machine that slows down slows all alike. Each run is a
-process of its own and appends one flat JSON object to a file. Imports nothing heavy; see
-`bench.process`.
+A configuration (`bench.configs`) names sets, solvers and the table that their records are for. The
+solvers of a set run in turn, again and again, so that a machine that slows down slows all alike.
+Each run is a process of its own and appends one flat JSON object to a file. Imports nothing heavy;
+see `bench.process`.
 """
 
 from __future__ import annotations
@@ -14,91 +14,57 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from bench.datasets import DATASETS, DEFAULT_DATA, Prepared, default_sets, prepare, thinned
+from bench.configs import CONFIGS, Runs
+from bench.datasets import DATASETS, DEFAULT_DATA, Prepared, prepare, thinned
 from bench.environment import environment
 from bench.process import OOC_FW, ChildError, run_measured
-from bench.solvers import DEFAULT_SPECS, Parameters, Problem, Solver, parse_spec
+from bench.published import RESULTS, Record, markdown, put, read_lines
+from bench.solvers import Parameters, Problem, Solver, parse_spec
 from bench.solvers.base import missing_packages
 
 DEFAULT_WORK = Path(tempfile.gettempdir()) / "ooc-fw-bench"
 FAILURES = ("timeout", "failed")  # statuses of runs without figures
 
-Chosen = tuple[str, Solver, Parameters]
-Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Config:
-    """What is crossed; without sets, those of `default_sets`."""
-
-    specs: tuple[str, ...]
-    sets: Mapping[str, int | None] = field(default_factory=dict)  # with the target of the task
-    task: str = "classification"
-    repeat: int = 1
-    warm_up: int = 0
-
-
-CONFIGS = {
-    "standard": Config(DEFAULT_SPECS, repeat=5, warm_up=1),
-    # Tables of mixed columns, on which trees are at home: what does somebody get who tunes nothing?
-    "noisy": Config(
-        ("tune:metric=auc,max-time=2m", "tune:metric=auc,max-time=10m", "hist-boosting", "xgboost")
-        + ("sgd", "nystroem:components=1000,alpha=1e-6"),
-        dict.fromkeys(("covtype", "a9a", "ijcnn1", "prices", "calls", "levels")),
-    ),
-    # With the class that is ordinary.
-    "novelty": Config(
-        ("one-class", "sklearn-one-class"),
-        {"shuttle": 1, "pendigits": 0, "usps": 1, "mnist8": 1, "kdd99": -1, "kdd-full": -1},
-        "novelty",
-    ),
-    # With the column that is the target.
-    "regression": Config(
-        ("svr", "sklearn-svr", "svr:epsilon=0", "kernel-ridge"),
-        {"covtype-40k": 0, "letter": 0, "usps": 120, "pendigits": 15, "skin": 0},
-        "regression",
-    ),
-    "kdd-full": Config(("ooc-fw:memory=1GiB,tol=1e-2",), {"kdd-full": None}),
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for."""
+    """Run what the arguments ask for, then print the tables of it."""
     args = _parser().parse_args(argv)
-    config = CONFIGS[args.config]
     try:
-        solvers = [(spec, *parse_spec(spec)) for spec in args.solvers or config.specs]
-        names = args.sets or tuple(config.sets) or default_sets(args.data)
-        unknown = set(names) - set(DATASETS)
-        if unknown:
-            raise ValueError(f"no set is called {min(unknown)!r}; there are {', '.join(DATASETS)}")
+        groups = chosen(args)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    args.output = args.output or args.work / f"{args.config}.jsonl"
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    common = begin(args.config, config.task, args.threads)
-    done = set()
-    if args.resume and (earlier := read_lines(args.output)):
-        common["session"] = earlier[-1]["session"]
-        done = {_key(one) for one in earlier if one["session"] == common["session"]}
-    try:
-        _cross(config, names, available(solvers), common, done, args)
-    except ChildError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("ended; --resume makes the runs that are missing", file=sys.stderr)
-        return 130
-    run_measured([sys.executable, "-m", "bench.report", args.output.resolve()])
-    print(f"wrote {args.output.with_suffix('.md')}")
-    return 0
+    output = args.work / f"{args.config}.jsonl"
+    args.work.mkdir(parents=True, exist_ok=True)
+    common = {
+        "session": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": args.config,
+        **environment(),
+        "threads": limit_cpus(args.threads),
+        "seed": args.seed,
+    }
+    if not args.thin:
+        run_measured([*OOC_FW, "warm-up", "--quiet"])  # compiled code
+    medians, status = [], 0
+    for runs in groups:
+        for name in runs.sets:
+            try:
+                found = [*measure_set(runs, name, common, args, output)]
+            except ChildError as error:
+                print(f"{name} is left out: {error}", file=sys.stderr)
+                status = 1
+                continue
+            medians += found
+            if args.publish:
+                publish(args.config, found)
+    for table in dict.fromkeys(one["table"] for one in medians):
+        print(f"\n{markdown(table, medians)}")
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,32 +72,40 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.run", description="Run solvers on data sets and record the costs."
     )
     add = parser.add_argument
-    add("--config", choices=CONFIGS, default="standard", help="task, sets and solvers")
-    add("--sets", nargs="+", metavar="SET", help=f"of {', '.join(DATASETS)}")
-    add("--solvers", nargs="+", metavar="SPEC", help="NAME or NAME:key=value,...")
-    add("--repeat", type=int, help="counted runs each")
-    add("--warm-up", type=int, help="runs before that")
+    add("--config", choices=CONFIGS, default="readme", help="sets, solvers and tables (readme)")
+    add("--sets", nargs="+", metavar="SET", help=f"only these, of {', '.join(DATASETS)}")
+    add("--solvers", nargs="+", metavar="SPEC", help="others: NAME or NAME:key=value,...")
+    add("--repeat", type=int, help="runs each")
     add("--thin", type=int, metavar="N", help="only one in N rows of each set, for a look")
-    add("--resume", action="store_true", help="only what the last session did not come to")
     add("--threads", type=int, help="CPUs a run may use (default: all)")
     add("--seed", type=int, default=0, help="of every random draw (default: 0)")
-    add("--timeout", type=float, default=1800, metavar="S", help="wall time a run (1800)")
+    add("--timeout", type=float, metavar="S", help="wall time of a run")
     add("--verify", action="store_true", help="check gaps by brute force in the first run")
+    add("--publish", action="store_true", help="put the records into bench/results")
     add("--data", type=Path, default=DEFAULT_DATA, help="folder of the real sets")
-    add("--work", type=Path, default=DEFAULT_WORK, help="folder of converted files")
-    add("--output", type=Path, metavar="FILE", help="records (default: CONFIG.jsonl in --work)")
+    add("--work", type=Path, default=DEFAULT_WORK, help="folder of converted files and records")
     return parser
 
 
-def begin(config: str, task: str, threads: int | None) -> Record:
-    """What all records of a session have in common; holds this process to so many CPUs."""
-    return {
-        "session": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": config,
-        "task": task,
-        **environment(),
-        "threads": limit_cpus(threads),
-    }
+def chosen(args: argparse.Namespace) -> list[Runs]:
+    """The runs of a configuration, or those of named sets; ValueError for a name unknown."""
+    groups = list(CONFIGS[args.config])
+    unknown = set(args.sets or ()) - set(DATASETS)
+    if unknown:
+        raise ValueError(f"no set is called {min(unknown)!r}; there are {', '.join(DATASETS)}")
+    if args.publish and (args.solvers or args.thin):
+        raise ValueError("--publish takes the solvers and sets of a configuration as they are")
+    for spec in args.solvers or ():
+        parse_spec(spec)
+    known = {name for runs in groups for name in runs.sets}
+    if args.sets and not args.solvers and (other := set(args.sets) - known):
+        raise ValueError(f"{args.config} has no set {min(other)!r}; name solvers with --solvers")
+    if args.solvers:
+        return [Runs(tuple(args.sets or known), tuple(args.solvers))]
+    if args.sets:
+        own = (tuple(name for name in runs.sets if name in args.sets) for runs in groups)
+        groups = [replace(runs, sets=sets) for runs, sets in zip(groups, own, strict=True)]
+    return groups
 
 
 def limit_cpus(threads: int | None) -> int:
@@ -144,84 +118,63 @@ def limit_cpus(threads: int | None) -> int:
     return len(allowed)
 
 
-def available(solvers: Sequence[Chosen]) -> list[Chosen]:
-    """Solvers whose packages are installed; says which are left out."""
-    missing = {spec: ", ".join(missing_packages(solver)) for spec, solver, _ in solvers}
-    for spec, names in missing.items():
-        if names:
-            why = f"{names} not installed (pip install 'ooc-fw[bench]')"
-            print(f"{spec} is left out: {why}", file=sys.stderr)
-    return [one for one in solvers if not missing[one[0]]]
+def measure_set(
+    runs: Runs, name: str, common: Record, args: argparse.Namespace, output: Path
+) -> Iterator[Record]:
+    """Run the solvers of a set in turn; of each the record of median time, in which all are told.
 
-
-def _cross(
-    config: Config,
-    names: Sequence[str],
-    solvers: Sequence[Chosen],
-    common: Record,
-    done: set[tuple[Any, ...]],
-    args: argparse.Namespace,
-) -> None:
-    """All runs, set by set, solvers alternating; one that failed is not tried again."""
-    warm_up = config.warm_up if args.warm_up is None else args.warm_up
-    repeat = config.repeat if args.repeat is None else args.repeat
-    if not warm_up:
-        run_measured([*OOC_FW, "warm-up", "--quiet"])  # compiled code, at least
-    for name in names:
-        dataset = thinned(DATASETS[name], args.thin) if args.thin else DATASETS[name]
-        prepared = prepare(dataset, args.data, args.work)
-        failed = set()
-        for turn in range(-warm_up, repeat):
-            for spec, solver, parameters in solvers:
-                mine = {"turn": turn, "warm_up": turn < 0, "seed": args.seed}
-                key = _key({"dataset": prepared.name, "spec": spec, **mine})
-                if spec in failed or key in done:
-                    continue
-                record = measure(
-                    prepared,
-                    (spec, solver, parameters),
-                    common | mine,
-                    verify=args.verify and turn == -warm_up,
-                    timeout_s=args.timeout,
-                    target=config.sets.get(name),
-                )
-                if record["status"] in FAILURES:
-                    failed.add(spec)
-                with args.output.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
-                print(line(record), flush=True)
-
-
-def _key(record: Record) -> tuple[Any, ...]:
-    return tuple(record[name] for name in ("dataset", "spec", "seed", "turn"))
-
-
-def measure(prepared: Prepared, chosen: Chosen, common: Record, **how: Any) -> Record:
-    """Run a solver on a set once; the record of it is `common`, with seed and threads, and more.
-
-    `how` are further fields of a `Problem`.
+    A solver that failed is not tried again.
     """
-    spec, solver, parameters = chosen
-    problem = Problem(
-        train=str(prepared.train),
-        test=str(prepared.test),
-        C=prepared.C,
-        gamma=prepared.gamma,
-        seed=common["seed"],
-        threads=common["threads"],
-        **how,
-    )
-    return common | {
-        "dataset": prepared.name,
-        "n_rows": prepared.n_rows,
-        "n_features": prepared.n_features,
-        "C": prepared.C,
-        "gamma": prepared.gamma,
-        "solver": solver.name,
-        "spec": spec,
-        "parameters": json.dumps(parameters, sort_keys=True),
-        **run_once(solver, problem, parameters),
-    }
+    dataset = thinned(DATASETS[name], args.thin) if args.thin else DATASETS[name]
+    prepared = prepare(dataset, args.data, args.work)
+    made: dict[str, list[Record]] = {spec: [] for spec in runs.specs}
+    command = f"python -m bench.run --config {args.config} --sets {name}"
+    for turn in range(args.repeat or runs.repeat):
+        for spec in runs.specs:
+            solver, parameters = parse_spec(spec)
+            if missing := missing_packages(solver):
+                if not turn:
+                    print(f"{spec} is left out: no {', '.join(missing)}", file=sys.stderr)
+                continue
+            if made[spec] and made[spec][-1]["status"] in FAILURES:
+                continue
+            problem = Problem(
+                train=str(prepared.train),
+                test=str(prepared.test),
+                C=prepared.C,
+                gamma=prepared.gamma,
+                seed=args.seed,
+                threads=common["threads"],
+                verify=args.verify and not turn,
+                target=runs.targets.get(name),
+                timeout_s=args.timeout or runs.timeout_s,
+            )
+            record = {
+                **common,
+                "table": runs.table,
+                "command": command,
+                **facts(prepared),
+                "target": problem.target,
+                "solver": solver.name,
+                "spec": spec,
+                "parameters": json.dumps(parameters, sort_keys=True),
+                "memory_limit": parameters.get("memory"),
+                "tol": parameters.get("tol"),
+                "turn": turn,
+                **run_once(solver, problem, parameters),
+            }
+            made[spec].append(record)
+            with output.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(line(record), flush=True)
+    for records in filter(None, made.values()):
+        yield median(records)
+
+
+def facts(prepared: Prepared) -> Record:
+    """What a record says of the set."""
+    names = "title C gamma n_rows n_features n_classes rows_bytes".split()
+    return {"dataset": prepared.name, **{name: getattr(prepared, name) for name in names}}
 
 
 def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record:
@@ -235,14 +188,38 @@ def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record
         return {"status": "failed", "error": str(error)}
 
 
-def read_lines(path: Path) -> list[Record]:
-    """Records of a file, which may not be there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def median(records: Sequence[Record]) -> Record:
+    """The record of the median time, with what the first one knows alone and how many there are."""
+    done = [one for one in records if one["status"] not in FAILURES] or list(records)
+    ordered = sorted(done, key=lambda one: one.get("seconds", 0))
+    middle = ordered[(len(ordered) - 1) // 2]
+    spread = {
+        "seconds_least": ordered[0].get("seconds"),
+        "seconds_most": ordered[-1].get("seconds"),
+    }
+    return {**records[0], **middle, "median_of": len(done), **spread}
+
+
+def publish(config: str, records: Sequence[Record]) -> None:
+    """Put records into the file of a configuration, in place of those of the same runs."""
+    path = RESULTS / f"{config}.jsonl"
+    kept = {_key(one): one for one in [*read_lines(path), *records]}
+    order = [
+        (runs.table, name, spec)
+        for runs in CONFIGS[config]
+        for name in runs.sets
+        for spec in runs.specs
+    ]
+    put(path, (kept[key] for key in order if key in kept))
+
+
+def _key(record: Record) -> tuple[str, str, str]:
+    return record["table"], record["dataset"], record["spec"]
 
 
 def line(record: Record) -> str:
     """One line for people."""
-    parts = [f"{record['dataset']} {record['spec']}", "warm-up" if record["warm_up"] else ""]
+    parts = [f"{record['dataset']} {record['spec']}"]
     if record["status"] in FAILURES:
         parts += [record["status"], record.get("error", "")]
     else:

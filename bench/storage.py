@@ -1,4 +1,4 @@
-"""Converted files, read into RAM by h5py alone, and ``X.npy`` beside ``y.npy``.
+"""Files of rows and labels, read into RAM by h5py alone.
 
 For peers, who must not pay for importing ooc_fw, and for the brute force, which must not share code
 with what it checks.
@@ -23,8 +23,6 @@ def read_labelled(
     Rows are an ndarray or a CSR matrix, as the file has them or as `storage` says: "dense" or
     "sparse".
     """
-    if str(path).endswith(".npy"):
-        return np.load(path).astype(dtype, copy=False), np.load(Path(path).with_name("y.npy"))
     with h5py.File(path) as file:
         node, labels = file["X"], file["y"][:]
         if isinstance(node, h5py.Dataset):

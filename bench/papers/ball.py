@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from bench.papers.entries import PRINTED, Compared, Entry, Panel, Shown, beside, compare, draw
 from bench.papers.runs import Run, Study
-from bench.report import table
+from bench.published import table
 
 WEB = tuple(f"w{k}a" for k in range(1, 9))
 ADULT = tuple(f"a{k}a" for k in range(1, 8))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from bench.datasets import DATASETS, convert, prepare
+from bench.datasets import DATASETS, prepare
+from bench.process import OOC_FW, run_measured
 from bench.storage import read_labelled
 
 Labels = npt.NDArray[np.float64]
@@ -104,7 +105,7 @@ class Library:
         target = self.work / "papers" / (name.replace("/", "-").removesuffix(".xz") + ".h5")
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            convert(path, target, "--no-shuffle")
+            run_measured([*OOC_FW, "convert", path, target, "--no-shuffle"])
         return read_labelled(target, np.float32)
 
     def _pair(self, train: str, test: str) -> Data:

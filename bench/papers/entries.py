@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.papers.data import SETS, read_toml
 from bench.papers.runs import Run, Study
-from bench.report import table
+from bench.published import table
 
 Claims = dict[str, bool | np.bool_]
 """Statements of a paper, and whether our runs say the same."""

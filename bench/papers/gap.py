@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.papers.entries import PRINTED, Compared, Entry, Panel, Shown, compare, draw
 from bench.papers.runs import DECADES, Run, Study
-from bench.report import table
+from bench.published import table
 
 LABELS = {"fw": "FW", "mfw": "MFW", "swap": "SWAP", "partan": "PARTAN"}
 SETS = ("a9a", "w8a", "ijcnn1", "usps-ext", "kdd-binary")

@@ -11,7 +11,7 @@ from bench.environment import environment
 from bench.papers.data import HOME, SETS, read_toml
 from bench.papers.entries import Entry
 from bench.papers.runs import Run, Study
-from bench.report import table
+from bench.published import table
 from ooc_fw.solver.state import Status
 
 AT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.papers.entries import Entry, Panel, Shown, draw
 from bench.papers.runs import DECADES, Run, Study
-from bench.report import table
+from bench.published import table
 
 SETS = ("w7a", "ijcnn1", "a9a", "usps", "kdd-binary")
 ROWS = 5_000

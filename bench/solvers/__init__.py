@@ -1,7 +1,7 @@
 """The solvers: ours and their peers, by name.
 
-A solver is asked for by a spec, ``NAME`` or ``NAME:key=value,key=value``. To add a peer: a class
-with the verbs of `bench.solvers.base.Peer` and a line in `SOLVERS`.
+A solver is asked for by a spec, ``NAME`` or ``NAME:key=value,key=value``. A peer is an entry of
+`bench.solvers.peers.PEERS`, or of `bench.solvers.tuned.TUNED` if it has a grid of settings.
 
 Importing this package imports no solver: each is imported in the process that runs it.
 """
@@ -10,54 +10,12 @@ from __future__ import annotations
 
 from bench.solvers.base import Parameters, Peer, Problem, Solver
 from bench.solvers.ours import OocFW, Tune
-from bench.solvers.peers import (
-    HistBoosting,
-    IntelexSVC,
-    LinearSGD,
-    NystroemSVC,
-    SklearnSVC,
-    SubsampleSVC,
-    XGBoost,
-)
-from bench.solvers.tuned import SVR, KernelRidge, OneClass, SklearnOneClass, SklearnSVR
+from bench.solvers.peers import PEERS
+from bench.solvers.tuned import TUNED
 
-__all__ = ["DEFAULT_SPECS", "SOLVERS", "Parameters", "Peer", "Problem", "Solver", "parse_spec"]
+__all__ = ["SOLVERS", "Parameters", "Peer", "Problem", "Solver", "parse_spec"]
 
-SOLVERS: dict[str, Solver] = {
-    solver.name: solver
-    for solver in (
-        OocFW(),
-        Tune(),
-        IntelexSVC(),
-        SklearnSVC(),
-        SubsampleSVC(),
-        NystroemSVC(),
-        LinearSGD(),
-        HistBoosting(),
-        XGBoost(),
-        OneClass(),
-        SklearnOneClass(),
-        SVR(),
-        SklearnSVR(),
-        KernelRidge(),
-    )
-}
-
-DEFAULT_SPECS = (
-    "ooc-fw",
-    "ooc-fw:tol=1e-2",
-    "ooc-fw:tol=1e-1",
-    "intelex-svc",
-    "intelex-svc:storage=sparse",
-    "sklearn-svc",
-    "subsample:rows=1000",
-    "subsample:rows=4000",
-    "subsample:rows=16000",
-    "nystroem:components=300",
-    "nystroem:components=1000",
-    "xgboost",
-)
-"""What is run by default: several points a family, for time against accuracy and gap."""
+SOLVERS: dict[str, Solver] = {one.name: one for one in (OocFW(), Tune(), *PEERS, *TUNED)}
 
 
 def parse_spec(spec: str) -> tuple[Solver, Parameters]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from bench.process import run_measured
 
-Parameters: TypeAlias = dict[str, str | int | float]
+Parameters: TypeAlias = dict[str, Any]
+"""Numbers and texts by name."""
+
 Figures: TypeAlias = dict[str, Any]
 """Flat results of one run; what a solver does not know is left out."""
 
@@ -27,7 +29,7 @@ class Problem:
     train: str  # absolute path of a converted file
     test: str
     C: float
-    gamma: float  # of the RBF kernel
+    gamma: float | None  # of the RBF kernel; None if `ooc-fw train` is to find it
     seed: int = 0
     threads: int = 1  # CPUs the process may use
     verify: bool = False  # whether to check gaps by brute force, after the clock has stopped
@@ -38,8 +40,13 @@ class Problem:
 class Solver(Protocol):
     """A named way to solve a problem."""
 
-    name: ClassVar[str]
-    packages: ClassVar[tuple[str, ...]]  # modules it needs beyond the project's own
+    @property
+    def name(self) -> str:
+        """Its name in specs."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Modules it needs beyond the project's own."""
 
     def parameters(self, given: dict[str, str]) -> Parameters:
         """Parameters from what a spec gives; ValueError for what makes no sense."""
@@ -53,17 +60,16 @@ def missing_packages(solver: Solver) -> list[str]:
     return [name for name in solver.packages if importlib.util.find_spec(name) is None]
 
 
-class Peer(ABC):
-    """A solver with the ``fit`` and ``predict`` of scikit-learn.
+@dataclass(frozen=True)
+class Peer:
+    """A solver with the ``fit`` and ``predict`` of scikit-learn."""
 
-    Subclasses give the class variables and `build`.
-    """
-
-    name: ClassVar[str]
-    packages: ClassVar[tuple[str, ...]] = ("sklearn",)
-    defaults: ClassVar[Parameters] = {}
-    dtype: ClassVar[str] = "float64"  # of the rows it is given
-    has_pair_gap: ClassVar[bool] = False  # whether it solves the L1-SVM on all rows
+    name: str
+    build: Callable[[Problem, Parameters], Any]  # called in the child, and imports the package
+    defaults: Parameters = field(default_factory=dict)
+    dtype: str = "float64"  # of the rows it is given
+    packages: tuple[str, ...] = ("sklearn",)
+    has_pair_gap: bool = False  # whether it solves the L1-SVM on all rows
 
     def parameters(self, given: dict[str, str]) -> Parameters:
         """Defaults, replaced by what is given."""
@@ -72,10 +78,6 @@ class Peer(ABC):
             known = ", ".join(self.defaults) or "none"
             raise ValueError(f"unknown parameter {min(unknown)!r}; known are: {known}")
         return self.defaults | {key: type(self.defaults[key])(text) for key, text in given.items()}
-
-    @abstractmethod
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        """Make the estimator; called in the child, the place to import the package."""
 
     def run(self, problem: Problem, parameters: Parameters) -> Figures:
         """Fit in a child process."""

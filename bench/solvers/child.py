@@ -54,7 +54,7 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
         "n_support": _support_size(estimator),
         **_judged(estimator, read_labelled(problem.test, peer.dtype, storage), classes),
     }
-    if problem.verify and peer.has_pair_gap and len(classes) == 2:
+    if problem.verify and peer.has_pair_gap and problem.gamma and len(classes) == 2:
         dual = estimator.dual_coef_
         dual = dual.toarray() if hasattr(dual, "toarray") else dual
         figures["verified_pair_gap"] = hinge_pair_gap(

@@ -16,8 +16,9 @@ from bench.process import OOC_FW, run_measured
 from bench.solvers.base import Figures, Parameters, Problem
 
 REPORTED = (
-    "status kind method lmo n_support objective rho primal dual gap_scope sampled_gap "
-    "certified_gap pair_gap iterations kernel_evaluations passes rows_read bytes_read"
+    "kernel C gamma tol stopping status kind method lmo n_support objective rho primal dual "
+    "gap_scope sampled_gap certified_gap pair_gap iterations kernel_evaluations passes "
+    "rows_read bytes_read"
 ).split()
 
 
@@ -29,7 +30,9 @@ class OocFW:
 
     def command(self, problem: Problem, parameters: Parameters, model: Path) -> list[str]:
         """The command line that writes a model and prints JSON."""
-        own: Parameters = {"C": repr(problem.C), "gamma": repr(problem.gamma)}
+        own: Parameters = {"C": repr(problem.C)}
+        if problem.gamma is not None:
+            own["gamma"] = repr(problem.gamma)
         return _command("train", problem, own | parameters, model)
 
     def parameters(self, given: dict[str, str]) -> Parameters:
@@ -40,18 +43,19 @@ class OocFW:
         """Train, then evaluate and check outside the clock."""
         with tempfile.TemporaryDirectory() as folder:
             model = Path(folder) / "model.h5"
-            child = run_measured(self.command(problem, parameters, model), problem.timeout_s)
+            command = self.command(problem, parameters, model)
+            child = run_measured(command, problem.timeout_s)
             report = json.loads(child.stdout)
-            report = (report.get("refit") or {}) | report
+            report |= report.get("best", {}) | report.get("refit", {})  # of a search
             figures = {key: report[key] for key in REPORTED if key in report}
             figures |= {
+                "options": " ".join(part for part in command[3:] if part.startswith("-")),
                 "seconds": child.seconds,
                 "cpu_seconds": child.cpu_seconds,
                 "peak_rss_bytes": child.peak_rss_bytes,
-                "kernel_values_per_second": report["kernel_evaluations"] / report["seconds"],
                 **_judged(model, problem.test),
             }
-            if problem.verify:
+            if problem.verify and (report["kernel"], report.get("kind")) == ("rbf", "exact"):
                 figures |= _verified(model, problem.train)
         return figures
 
@@ -67,8 +71,6 @@ class Tune(OocFW):
 
 def _command(verb: str, problem: Problem, parameters: Parameters, model: Path) -> list[str]:
     options = {"seed": str(problem.seed), "threads": str(problem.threads), **parameters}
-    if problem.train.endswith(".npy"):
-        options["labels"] = str(Path(problem.train).with_name("y.npy"))
     command = [*OOC_FW, verb, problem.train, "-o", str(model), "--json", "--quiet"]
     for key, value in options.items():
         command += [f"--{key}={value}" if value else f"--{key}"]

@@ -7,9 +7,11 @@ relative duality gap in our sense; what its `tol` bounds is checked as `verified
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from bench.solvers.base import Parameters, Peer, Problem
+
+SVC: Parameters = {"tol": 1e-3, "cache_mb": 2048.0}
 
 
 def svc_options(problem: Problem, parameters: Parameters) -> dict[str, Any]:
@@ -23,139 +25,107 @@ def svc_options(problem: Problem, parameters: Parameters) -> dict[str, Any]:
     }
 
 
-class SklearnSVC(Peer):
-    """scikit-learn's SVC, float64, one thread."""
+def sklearn_svc(problem: Problem, parameters: Parameters) -> Any:
+    from sklearn.svm import SVC
 
-    name: ClassVar[str] = "sklearn-svc"
-    defaults: ClassVar[Parameters] = {"tol": 1e-3, "cache_mb": 2048.0}
-    has_pair_gap: ClassVar[bool] = True
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from sklearn.svm import SVC
-
-        return SVC(**svc_options(problem, parameters))
+    return SVC(**svc_options(problem, parameters))
 
 
-class IntelexSVC(Peer):
-    """SVC of scikit-learn-intelex, float32, all threads."""
+def intelex_svc(problem: Problem, parameters: Parameters) -> Any:
+    from sklearnex.svm import SVC
 
-    name: ClassVar[str] = "intelex-svc"
-    packages: ClassVar[tuple[str, ...]] = ("sklearn", "sklearnex")
-    # Dense rows were the faster ones for it on a9a and hardly slower on w7a.
-    defaults: ClassVar[Parameters] = {"tol": 1e-3, "cache_mb": 2048.0, "storage": "dense"}
-    dtype: ClassVar[str] = "float32"
-    has_pair_gap: ClassVar[bool] = True
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from sklearnex.svm import SVC
-
-        return SVC(**svc_options(problem, parameters))
+    return SVC(**svc_options(problem, parameters))
 
 
 class _Subsampled:
-    """An estimator that is fitted to so many random rows."""
+    """An SVC that is fitted to so many random rows."""
 
-    def __init__(self, estimator: Any, rows: int, seed: int) -> None:
-        self._estimator, self._rows, self._seed = estimator, rows, seed
-        self.predict, self.decision_function = estimator.predict, estimator.decision_function
+    def __init__(self, problem: Problem, parameters: Parameters) -> None:
+        self._svc = sklearn_svc(problem, parameters)
+        self._rows, self._seed = int(parameters["rows"]), problem.seed
+        self.predict, self.decision_function = self._svc.predict, self._svc.decision_function
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw, then fit."""
         import numpy as np
 
         chosen = np.sort(np.random.default_rng(self._seed).permutation(len(y))[: self._rows])
-        self._estimator.fit(X[chosen], y[chosen])
-        self.n_support_ = self._estimator.n_support_
+        self._svc.fit(X[chosen], y[chosen])
+        self.n_support_ = self._svc.n_support_
         return self
 
 
-class SubsampleSVC(Peer):
-    """LIBSVM on random rows: easily forgotten, and hard to beat on noisy data."""
-
-    name: ClassVar[str] = "subsample"
-    defaults: ClassVar[Parameters] = {"rows": 4000, "tol": 1e-3, "cache_mb": 2048.0}
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from sklearn.svm import SVC
-
-        svc = SVC(**svc_options(problem, parameters))
-        return _Subsampled(svc, int(parameters["rows"]), problem.seed)
-
-
-class NystroemSVC(Peer):
-    """Nystroem features of the same kernel, then LIBLINEAR (squared hinge loss as ours).
-
-    With an alpha SGD takes its place, which needs far less memory.
-    """
-
-    name: ClassVar[str] = "nystroem"
-    defaults: ClassVar[Parameters] = {"components": 1000, "alpha": 0.0}
-    dtype: ClassVar[str] = "float32"
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from sklearn.kernel_approximation import Nystroem
-        from sklearn.pipeline import make_pipeline
-        from sklearn.svm import LinearSVC
-
-        features = Nystroem(
-            kernel="rbf",
-            gamma=problem.gamma,
-            n_components=int(parameters["components"]),
-            random_state=problem.seed,
-            n_jobs=problem.threads,
-        )
-        if parameters["alpha"]:
-            return make_pipeline(features, linear_sgd(problem, parameters))
-        # LIBLINEAR weighs the squared slack by C, our problem by C / 2.
-        return make_pipeline(features, LinearSVC(C=problem.C / 2, dual="auto"))
-
-
 def linear_sgd(problem: Problem, parameters: Parameters) -> Any:
-    """A linear SVM by stochastic gradients, its iterates averaged."""
+    """A linear SVM by stochastic gradients, its iterates averaged: what a kernel has to beat."""
     from sklearn.linear_model import SGDClassifier
 
     return SGDClassifier(alpha=parameters["alpha"], average=True, random_state=problem.seed)
 
 
-class LinearSGD(Peer):
-    """A linear SVM on the rows themselves, by stochastic gradients: what a kernel has to beat."""
+def nystroem(problem: Problem, parameters: Parameters) -> Any:
+    """Nystroem features of the same kernel, then LIBLINEAR (squared hinge loss as ours).
 
-    name: ClassVar[str] = "sgd"
-    defaults: ClassVar[Parameters] = {"alpha": 1e-4}
+    With an alpha SGD takes its place, which needs far less memory.
+    """
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
 
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        return linear_sgd(problem, parameters)
+    features = Nystroem(
+        kernel="rbf",
+        gamma=problem.gamma,
+        n_components=int(parameters["components"]),
+        random_state=problem.seed,
+        n_jobs=problem.threads,
+    )
+    if parameters["alpha"]:
+        return make_pipeline(features, linear_sgd(problem, parameters))
+    # LIBLINEAR weighs the squared slack by C, our problem by C / 2.
+    return make_pipeline(features, LinearSVC(C=problem.C / 2, dual="auto"))
 
 
-class HistBoosting(Peer):
-    """scikit-learn's boosted trees as they are by default: what tables are compared with."""
+def hist_boosting(problem: Problem, parameters: Parameters) -> Any:
+    """scikit-learn's boosted trees as they are by default."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
-    name: ClassVar[str] = "hist-boosting"
-    dtype: ClassVar[str] = "float32"
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        return HistGradientBoostingClassifier(random_state=problem.seed)
+    return HistGradientBoostingClassifier(random_state=problem.seed)
 
 
-class XGBoost(Peer):
+def xgboost(problem: Problem, parameters: Parameters) -> Any:
     """Boosted trees on the CPU: no kernel, no C, a yardstick for accuracy a second."""
+    from xgboost import XGBClassifier
 
-    name: ClassVar[str] = "xgboost"
-    packages: ClassVar[tuple[str, ...]] = ("sklearn", "xgboost")
-    defaults: ClassVar[Parameters] = {"trees": 200, "depth": 6, "rate": 0.2}
-    dtype: ClassVar[str] = "float32"
+    return XGBClassifier(
+        n_estimators=parameters["trees"],
+        max_depth=parameters["depth"],
+        learning_rate=parameters["rate"],
+        tree_method="hist",
+        device="cpu",
+        n_jobs=problem.threads,
+        random_state=problem.seed,
+    )
 
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        from xgboost import XGBClassifier
 
-        return XGBClassifier(
-            n_estimators=parameters["trees"],
-            max_depth=parameters["depth"],
-            learning_rate=parameters["rate"],
-            tree_method="hist",
-            device="cpu",
-            n_jobs=problem.threads,
-            random_state=problem.seed,
-        )
+PEERS = (
+    Peer("sklearn-svc", sklearn_svc, SVC, has_pair_gap=True),
+    Peer(
+        "intelex-svc",
+        intelex_svc,
+        {**SVC, "storage": "dense"},  # or sparse; the faster one differs from set to set
+        "float32",
+        ("sklearn", "sklearnex"),
+        has_pair_gap=True,
+    ),
+    # LIBSVM on random rows is easily forgotten, and hard to beat on noisy data.
+    Peer("subsample", _Subsampled, {"rows": 4000, **SVC}),
+    Peer("nystroem", nystroem, {"components": 1000, "alpha": 0.0}, "float32"),
+    Peer("sgd", linear_sgd, {"alpha": 1e-4}),
+    Peer("hist-boosting", hist_boosting, {}, "float32"),
+    Peer(
+        "xgboost",
+        xgboost,
+        {"trees": 200, "depth": 6, "rate": 0.2},
+        "float32",
+        ("sklearn", "xgboost"),
+    ),
+)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from bench.solvers.base import Figures, Parameters, Peer, Problem
 
 Array: TypeAlias = Any  # numpy is imported in the child alone; see `bench.process`
-MOST_TEST_ROWS, MOST_TARGETS = 60_000, 8_000
-CS = (0.1, 1, 10, 100, 1000)
+MOST_TEST_ROWS, MOST_TARGETS = 60_000, 4_000
+MOST_ROWS = 10_000  # that scikit-learn's one-class machine can afford: it takes a quadratic time
 
 
 class Parts(NamedTuple):
@@ -58,30 +59,67 @@ def regression_parts(problem: Problem) -> Parts:
     return Parts(*((np.delete(part, column, axis=1), part[:, column]) for part in scaled))
 
 
+def novelty_grid(name: str, values: Sequence[float], rows: Array) -> list[Parameters]:
+    """Three gammas around the usual one, with each value of C or nu."""
+    usual = 1 / (rows.shape[1] * float(rows[:MOST_ROWS].var()))
+    return [{"gamma": f * usual, name: value} for f in (0.1, 1, 10) for value in values]
+
+
+def regression_grid(rows: Array) -> list[Parameters]:
+    """Five C."""
+    return [{"C": C, "gamma": 1 / rows.shape[1]} for C in (0.1, 1.0, 10.0, 100.0, 1000.0)]
+
+
+def one_class(problem: Problem, parameters: Parameters) -> Any:
+    from ooc_fw import FrankWolfeOneClass
+
+    return FrankWolfeOneClass(random_state=problem.seed, **parameters)
+
+
+def sklearn_one_class(problem: Problem, parameters: Parameters) -> Any:
+    from sklearn.svm import OneClassSVM
+
+    return OneClassSVM(**parameters)
+
+
+def svr(problem: Problem, parameters: Parameters) -> Any:
+    from ooc_fw import FrankWolfeSVR
+
+    return FrankWolfeSVR(random_state=problem.seed, **parameters)
+
+
+def sklearn_svr(problem: Problem, parameters: Parameters) -> Any:
+    from sklearn.svm import SVR
+
+    return SVR(**parameters)
+
+
+def kernel_ridge(problem: Problem, parameters: Parameters) -> Any:
+    from sklearn.kernel_ridge import KernelRidge
+
+    return KernelRidge(alpha=1 / float(parameters["C"]), kernel="rbf", gamma=parameters["gamma"])
+
+
+@dataclass(frozen=True)
 class Tuned(Peer):
-    """A machine with a grid of settings."""
+    """A machine with a grid of settings, of which each is given to `build` as parameters."""
 
-    parts: ClassVar[Callable[[Problem], Parts]]
-    scores: ClassVar[str]  # method of the machine that gives what is judged
-    score: ClassVar[str]  # function of sklearn.metrics
-    most_rows: ClassVar[int | None] = None
-
-    @abstractmethod
-    def machines(self, rows: Array, parameters: Parameters) -> Iterator[tuple[str, Any]]:
-        """Settings in words, and the machines."""
-
-    def build(self, problem: Problem, parameters: Parameters) -> Any:
-        raise TypeError(f"{self.name} is a grid of machines; fit trains each of them")
+    grid: Callable[[Array], list[Parameters]] = regression_grid
+    parts: Callable[[Problem], Parts] = regression_parts
+    scores: str = "predict"  # method of the machine that gives what is judged
+    score: str = "r2_score"  # function of sklearn.metrics
+    most_rows: int | None = None
 
     def fit(self, problem: Problem, parameters: Parameters) -> Figures:
         """Figures of the setting that the validation part chooses."""
         import sklearn.metrics
 
-        parts = type(self).parts(problem)
+        parts = self.parts(problem)
         given = [part[: self.most_rows] for part in parts.train]
         score, tried = getattr(sklearn.metrics, self.score), []
         warnings.simplefilter("ignore")  # of settings that do not converge
-        for setting, machine in self.machines(given[0], parameters):
+        for setting in self.grid(given[0]):
+            machine = self.build(problem, parameters | setting)
             began = time.perf_counter()
             machine.fit(*given)
             seconds = time.perf_counter() - began
@@ -97,96 +135,30 @@ class Tuned(Peer):
             "score": best[1],
             "seconds": best[2],
             "grid_seconds": sum(one[2] for one in tried),
-            "setting": best[3],
+            **{f"chosen_{name}": value for name, value in best[3].items()},
             "n_trained": len(given[0]),
             "n_support": None if support is None else len(support),
             "certified_gap": getattr(best[4], "certified_gap_", None),
         }
 
 
-class OneClass(Tuned):
-    """Ours, on all ordinary rows."""
+NOVELTY: dict[str, Any] = {
+    "parts": novelty_parts,
+    "scores": "score_samples",
+    "score": "roc_auc_score",
+}
+CS, NUS = (0.1, 1.0, 100.0), (0.01, 0.1, 0.5)
 
-    name: ClassVar[str] = "one-class"
-    parts: ClassVar[Callable[[Problem], Parts]] = novelty_parts
-    scores: ClassVar[str] = "score_samples"
-    score: ClassVar[str] = "roc_auc_score"
-
-    def machines(self, rows: Array, parameters: Parameters) -> Iterator[tuple[str, Any]]:
-        for gamma in _gammas(rows[: SklearnOneClass.most_rows]):
-            for value in self.values():
-                yield f"gamma {gamma:.3g}, {value:g}", self.make(gamma, value)
-
-    def values(self) -> tuple[float, ...]:
-        """Of C, or of nu."""
-        return 0.1, 1, 100
-
-    def make(self, gamma: float, value: float) -> Any:
-        """A machine with one setting."""
-        import ooc_fw
-
-        return ooc_fw.FrankWolfeOneClass(gamma=gamma, C=value, random_state=0)
-
-
-class SklearnOneClass(OneClass):
-    """scikit-learn's, which takes a quadratic time, on as many rows as it can afford."""
-
-    name: ClassVar[str] = "sklearn-one-class"
-    most_rows: ClassVar[int | None] = 10_000
-
-    def values(self) -> tuple[float, ...]:
-        return 0.01, 0.1, 0.5
-
-    def make(self, gamma: float, value: float) -> Any:
-        from sklearn.svm import OneClassSVM
-
-        return OneClassSVM(gamma=gamma, nu=value)
-
-
-def _gammas(rows: Array) -> list[float]:
-    return [scale / (rows.shape[1] * float(rows.var())) for scale in (0.1, 1, 10)]
-
-
-class SVR(Tuned):
-    """Ours, with a tube, or as kernel ridge regression without one (``epsilon=0``)."""
-
-    name: ClassVar[str] = "svr"
-    defaults: ClassVar[Parameters] = {"epsilon": 0.1}
-    parts: ClassVar[Callable[[Problem], Parts]] = regression_parts
-    scores: ClassVar[str] = "predict"
-    score: ClassVar[str] = "r2_score"
-
-    def machines(self, rows: Array, parameters: Parameters) -> Iterator[tuple[str, Any]]:
-        gamma = 1 / rows.shape[1]
-        for C in CS:
-            yield f"C {C:g}", self.make(C, gamma, parameters)
-
-    def make(self, C: float, gamma: float, parameters: Parameters) -> Any:
-        """A machine with one setting."""
-        import ooc_fw
-
-        epsilon = float(parameters["epsilon"])
-        return ooc_fw.FrankWolfeSVR(C=C, gamma=gamma, epsilon=epsilon, random_state=0)
-
-
-class SklearnSVR(SVR):
-    """scikit-learn's, with a linear loss outside the tube."""
-
-    name: ClassVar[str] = "sklearn-svr"
-
-    def make(self, C: float, gamma: float, parameters: Parameters) -> Any:
-        import sklearn.svm
-
-        return sklearn.svm.SVR(C=C, gamma=gamma, epsilon=float(parameters["epsilon"]))
-
-
-class KernelRidge(SVR):
-    """scikit-learn's kernel ridge regression."""
-
-    name: ClassVar[str] = "kernel-ridge"
-    defaults: ClassVar[Parameters] = {}
-
-    def make(self, C: float, gamma: float, parameters: Parameters) -> Any:
-        from sklearn.kernel_ridge import KernelRidge as Machine
-
-        return Machine(alpha=1 / C, kernel="rbf", gamma=gamma)
+TUNED = (
+    Tuned("one-class", one_class, grid=partial(novelty_grid, "C", CS), **NOVELTY),
+    Tuned(
+        "sklearn-one-class",
+        sklearn_one_class,
+        grid=partial(novelty_grid, "nu", NUS),
+        most_rows=MOST_ROWS,
+        **NOVELTY,
+    ),
+    Tuned("svr", svr, {"epsilon": 0.1}),
+    Tuned("sklearn-svr", sklearn_svr, {"epsilon": 0.1}),
+    Tuned("kernel-ridge", kernel_ridge),
+)

@@ -1,17 +1,20 @@
-"""Data sets of the benchmarks: each line of text goes where it should."""
+"""Data sets of the benchmarks: lines of text and made rows are where they should be."""
 
 import lzma
+from dataclasses import replace
 
+import h5py
+import numpy as np
 import pytest
 
-from bench import datasets
-from bench.process import ChildError
+from bench import datasets, made
+from tests.support.files import write_dense
 
 
 @pytest.mark.process
 def test_a_packaged_set_is_converted_once(tmp_path):
     prepared = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
-    assert prepared.n_rows == 1605
+    assert (prepared.n_rows, prepared.n_classes) == (1605, 2)
     assert prepared.gamma > 0
     written = prepared.train.stat().st_mtime_ns
     again = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
@@ -19,23 +22,66 @@ def test_a_packaged_set_is_converted_once(tmp_path):
     assert again.train.stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize(("test", "least", "most"), [(0.3, 50, 130), (77, 77, 77)])
-def test_split_keeps_every_row_once_and_relabels(tmp_path, test, least, most):
+@pytest.mark.process
+def test_a_set_without_its_file_is_refused(tmp_path, capsys):
+    assert datasets.main(["w7a", "-o", str(tmp_path / "a.h5"), "--data", str(tmp_path)]) == 1
+    assert "w7a.xz" in capsys.readouterr().err
+
+
+def test_split_keeps_every_row_once_and_relabels(tmp_path):
     lines = [f"{k % 3} {k + 1}:1\n" for k in range(300)]
     with lzma.open(tmp_path / "some.xz", "wt") as file:
         file.writelines(lines)
-    folder = tmp_path / "own"
-    folder.mkdir()
-    train, held_out = datasets.split("some.xz", test=test, positive="2")(tmp_path, folder)
-    found = train.read_text().splitlines() + held_out.read_text().splitlines()
-    assert sorted(found) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
-    chosen = held_out.read_text().splitlines()
-    assert least <= len(chosen) <= most
-    assert 0 < sum(line.startswith("1") for line in chosen) < len(chosen)
+    texts = datasets.split("some.xz", 0.3, positive="2")(tmp_path, tmp_path)
+    train, held_out = (text.read_text().splitlines() for text in texts)
+    assert sorted(train + held_out) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
+    assert 50 <= len(held_out) <= 130
+    assert 0 < sum(line.startswith("1") for line in held_out) < len(held_out)
 
 
-def test_text_cut_short_by_its_writer_is_no_data_set(tmp_path):
-    writer = ("sh", "-c", "echo 1 1:1; echo 0 1:2; exit 3")
-    with pytest.raises(ChildError, match="status 3"):
-        datasets.convert(writer, tmp_path / "a.h5")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.process
+def test_the_command_writes_a_made_set_and_its_test_rows(tmp_path, monkeypatch):
+    small = replace(datasets.DATASETS["clustered-1e4"], source=datasets.Made("clustered", 500))
+    monkeypatch.setitem(datasets.DATASETS, "clustered-1e4", small)
+    assert datasets.main(["clustered-1e4", "-o", str(tmp_path / "a.h5")]) == 0
+    for name in ("a.h5", "a-test.h5"):
+        with h5py.File(tmp_path / name) as file:
+            assert file["X"].shape == (500, 8)
+            assert set(file["y"][:]) == {0, 1}
+
+
+@pytest.fixture
+def kdd(tmp_path):
+    """Rows as of the converted KDD99: a column of many values, a 0/1 one, and one of zeros."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.random(400), rng.integers(2, size=400), np.zeros(400)])
+    X[::5, 0] = 0
+    y = np.where(np.arange(400) % 2, -1.0, 1.0)
+    return [write_dense(tmp_path / f"{k}.h5", X.astype(np.float32), y) for k in range(2)]
+
+
+def test_connections_move_what_has_many_values_and_keep_zeros(kdd, tmp_path, monkeypatch):
+    monkeypatch.setattr(made, "BLOCK_ROWS", 300)
+    paths = tmp_path / "train.h5", tmp_path / "test.h5"
+    made.main("connections", "1000", *map(str, paths), *map(str, kdd))
+    with h5py.File(paths[0]) as file, h5py.File(kdd[0]) as base, h5py.File(paths[1]) as test:
+        X, own = file["X"][:], base["X"][:, 0]
+        assert abs(np.mean(file["y"][:] == -1) - made.NORMAL_SHARE) < 0.05
+        assert sorted(test["X"][:, 0]) == sorted(own)  # the test rows stay as they are
+    assert set(X[:, 1]) == {0, 1}
+    assert not X[:, 2].any()
+    moved = X[X[:, 0] > 0, 0]
+    assert len(np.unique(moved)) > 0.95 * len(moved)
+    assert abs(np.mean(X[:, 0] == 0) - 0.2) < 0.06
+    assert np.abs(moved[:, None] - own).min(axis=1).max() < 6 * made.JITTER
+    assert (X.min(), X.max()) == (0, 1)
+
+
+def test_one_hot_rows_have_one_level_of_each_category(tmp_path):
+    paths = tmp_path / "train.h5", tmp_path / "test.h5"
+    made.main("one-hot", "2000", *map(str, paths))
+    X, y = made.read_labelled(paths[0], np.float32)
+    ends = np.cumsum(made.LEVELS)[:-1]
+    assert X.shape == (2000, sum(made.LEVELS))
+    assert all((part.sum(axis=1) == 1).all() for part in np.split(X.toarray(), ends, axis=1))
+    assert 0.2 < np.mean(y == 1) < 0.8

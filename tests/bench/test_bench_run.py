@@ -1,14 +1,12 @@
-"""Specs, one real cross of sets and solvers on tiny data, and the report made from it."""
+"""Specs, one real cross of sets and solvers on tiny data, and the records made from it."""
 
-import json
 import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bench import report, run
-from bench.datasets import DATASETS, Dataset
+from bench import configs, datasets, published, run
 from bench.solvers import SOLVERS, Problem, child, parse_spec, tuned
 from tests.support.files import write_dense
 
@@ -32,10 +30,26 @@ def test_specs(spec, parameters):
             parse_spec(spec)
 
 
-@pytest.mark.parametrize("option", ["--sets", "--solvers"])
-def test_bad_names_end_the_command(capsys, option):
-    assert run.main([option, "nothing"]) == 2
-    assert "'nothing'" in capsys.readouterr().err
+def test_configurations_name_sets_solvers_and_tables_that_exist():
+    for runs in (runs for groups in configs.CONFIGS.values() for runs in groups):
+        assert set(runs.sets) <= set(datasets.DATASETS)
+        assert runs.table in published.TABLES
+        for spec in runs.specs:
+            parse_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sets", "nothing"], "'nothing'"),
+        (["--solvers", "nothing"], "'nothing'"),
+        (["--sets", "phishing"], "readme has no set 'phishing'"),
+        (["--publish", "--thin", "9"], "--publish"),
+    ],
+)
+def test_bad_arguments_end_the_command(capsys, arguments, words):
+    assert run.main(arguments) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.process
@@ -48,51 +62,56 @@ def test_a_solver_that_fails_or_hangs_is_a_status(data_file):
     assert "method" in failed["error"]
 
 
-SPECS = "ooc-fw", "sklearn-svc", "subsample:rows=50", "hist-boosting", "tune:C=5,metric=auc"
+SPECS = "ooc-fw", "sklearn-svc", "hist-boosting", "tune:C=5,max-time=5s"
 
 
 @pytest.fixture(scope="module")
-def records_file(tmp_path_factory, text_file):
-    """One counted run of ours and of peers, with gaps by brute force."""
-    folder = tmp_path_factory.mktemp("bench")
-    arguments = ["--sets", "tiny", "--solvers", *SPECS]
-    arguments += ["--repeat", "1", "--verify", "--work", str(folder)]
-    cpus = os.sched_getaffinity(0)
+def records(tmp_path_factory, text_file):
+    """One run of ours and of peers, with gaps by brute force, of a set that is there."""
+    folder, cpus = tmp_path_factory.mktemp("bench"), os.sched_getaffinity(0)
+    tiny = datasets.Dataset("tiny", lambda *_: (text_file, text_file), C=5)
+    options = ["--verify", "--work", str(folder), "--data", str(folder), "--thin", "1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(DATASETS, "tiny", Dataset("tiny", lambda *_: (text_file, text_file), C=5))
-        assert run.main(arguments) == 0
-        assert run.main([*arguments, "--resume"]) == 0  # there is nothing left to do
+        patch.setitem(datasets.DATASETS, "tiny", tiny)
+        assert run.main([*options, "--sets", "w7a", "tiny", "--solvers", *SPECS]) == 1
     os.sched_setaffinity(0, cpus)
-    return folder / "standard.jsonl"
+    return published.read_lines(folder / "readme.jsonl")
 
 
-@pytest.mark.long
-def test_records_are_flat_and_complete(records_file):
-    records = [json.loads(line) for line in records_file.read_text().splitlines()]
-    assert len(records) == 2 * len(SPECS)
+@pytest.mark.process
+def test_records_are_flat_and_complete(records):
+    assert [one["spec"] for one in records] == [*SPECS]
     for record in records:
         assert not any(isinstance(value, dict | list) for value in record.values())
         assert 0.5 < record["accuracy"] <= record["roc_auc"] <= 1
         assert all(0.5 < record[name] <= 1 for name in ("balanced_accuracy", "average_precision"))
         assert record["seconds"] > 0
         assert record["peak_rss_bytes"] > 1 << 20
-    ours, svc, subsample = records[:3]
-    assert ours["status"] == "converged"
+    ours, svc, _, tuned_one = records
+    assert (ours["status"], ours["C"], ours["tol"]) == ("converged", 5, 1e-3)
     assert ours["verified_gap"] == pytest.approx(ours["certified_gap"], rel=0.01, abs=1e-6)
     assert svc["verified_pair_gap"] <= 1.001e-3
-    assert "verified_pair_gap" not in subsample
-    assert "verified_gap" not in records[len(SPECS)]  # the brute force runs once
-    assert records[-1]["seconds"] > 0 < records[-1]["certified_gap"] < 1e-3
+    assert tuned_one["certified_gap"] < 1e-3
+    assert published.markdown("runs", records).count("| tiny-1in1 |") == len(SPECS)
 
 
-def test_medians_leave_warm_ups_out():
-    base = {"dataset": "d", "solver": "s", "spec": "s", "status": "fitted", "accuracy": 0.5}
-    records = [base | {"warm_up": False, "seconds": seconds} for seconds in (1.0, 3.0, 2.0)]
-    warm_up = base | {"warm_up": True, "seconds": 100.0, "verified_gap": 7}
-    (summary,) = report.summarise([warm_up, *records])
-    assert summary.median_seconds == 2.0
-    assert summary.seconds == [1.0, 3.0, 2.0]
-    assert summary.medians == {"accuracy": 0.5, "verified_gap": 7}
+def test_published_records_take_the_place_of_earlier_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "RESULTS", tmp_path)
+    a1a = {"table": "methods", "dataset": "a1a"}
+    first, second = configs.CONFIGS["methods"][0].specs[:2]
+    for value, specs in ((1, [second, "ooc-fw"]), (2, [first]), (3, [second])):
+        run.publish("methods", [a1a | {"spec": spec, "value": value} for spec in specs])
+    found = published.read_lines(tmp_path / "methods.jsonl")
+    assert [(one["spec"], one["value"]) for one in found] == [(first, 2), (second, 3)]
+
+
+def test_the_record_of_a_row_has_the_median_time():
+    base = {"status": "fitted", "spec": "s"}
+    records = [base | {"seconds": seconds} for seconds in (1.0, 3.0, 2.0)]
+    records[0]["verified_gap"] = 7
+    chosen = run.median([*records, {"status": "failed"}])
+    assert (chosen["seconds"], chosen["verified_gap"], chosen["median_of"]) == (2.0, 7, 3)
+    assert (chosen["seconds_least"], chosen["seconds_most"]) == (1.0, 3.0)
 
 
 @pytest.fixture
@@ -112,7 +131,7 @@ def test_tasks_choose_by_one_part_and_score_on_another(ring, config):
     """Ours and scikit-learn's agree on what is easy, or solve nearly the same problem."""
     problem = replace(ring, target=1 if config == "novelty" else 0)
     scores = {}
-    for spec in run.CONFIGS[config].specs:
+    for spec in configs.CONFIGS[config][0].specs:
         solver, parameters = parse_spec(spec)
         scores[spec] = child.run(solver, problem, parameters)["score"]
     if config == "novelty":

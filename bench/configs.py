@@ -1,0 +1,88 @@
+"""What `bench.run` crosses: each configuration makes the records of one file of results.
+
+    readme       18 minutes  runs that do not fit in memory; sets in memory beside peers
+    noisy         7 minutes  landmarks and a search on noisy tables, beside trees and linear models
+    growth        8 minutes  time and memory from 1e5 to 1e7 rows
+    methods       1 minute   iterations of the papers' methods
+    novelty       4 minutes  one class, beside scikit-learn's OneClassSVM
+    regression    2 minutes  beside scikit-learn's SVR and KernelRidge
+
+The times are those of two cores, with the sets converted; they are rough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Sets, and the solvers that run on each of them in turn."""
+
+    sets: tuple[str, ...]
+    specs: tuple[str, ...]
+    table: str = "runs"  # of `bench.published`
+    repeat: int = 1
+    targets: Mapping[str, int] = field(default_factory=dict)  # ordinary class, or target column
+    timeout_s: float = 1800.0
+
+
+BESIDE_INTELEX = ("ooc-fw", "intelex-svc")
+METHODS = ("fw", "partan", "mfw", "swap", "swap2", "cvm", "corrective")
+# The ordinary class, and the column that is predicted.
+ORDINARY = {"shuttle": 1, "pendigits": 0, "usps": 1, "mnist8": 1}
+TARGETS = {"letter": 0, "pendigits": 15, "skin": 0, "usps": 120}
+
+CONFIGS: dict[str, tuple[Runs, ...]] = {
+    "readme": (
+        Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "proof"),
+        Runs(("clustered-1e8",), ("ooc-fw:memory=2GiB,tol=1e-2",), "proof"),
+        Runs(("one-hot",), ("ooc-fw:memory=2GiB",), "proof"),
+        Runs(("kdd99", "mnist", "letter", "ijcnn1"), BESIDE_INTELEX, "measured", 3),
+        Runs(("topics",), ("ooc-fw", "intelex-svc:storage=sparse"), "measured", 3),
+        Runs(("covtype-40k", "w7a", "a9a"), BESIDE_INTELEX, "measured", 3),
+    ),
+    "noisy": (
+        Runs(
+            ("covtype",),
+            ("ooc-fw:landmarks=1000", "ooc-fw:landmarks=2000", "tune:metric=auc,max-time=1m")
+            + ("nystroem:components=1000,alpha=1e-6", "subsample:rows=4000", "sgd")
+            + ("hist-boosting", "xgboost"),
+            "noisy",
+        ),
+        Runs(
+            ("calls",),
+            ("ooc-fw", "tune:metric=auc,max-time=1m", "nystroem:components=1000,alpha=1e-6")
+            + ("sgd", "hist-boosting", "xgboost"),
+            "noisy",
+        ),
+    ),
+    "growth": tuple(
+        Runs((f"{kind}-1e{e}",), specs, "growth", timeout_s=150)
+        for kind in ("clustered", "noisy")
+        for e, specs in (
+            (5, ("ooc-fw:memory=2GiB,tol=1e-2", "intelex-svc:tol=1e-2")),
+            (6, ("ooc-fw:memory=2GiB,tol=1e-2", "intelex-svc:tol=1e-2")),
+            (7, ("ooc-fw:memory=2GiB,tol=1e-2",)),
+        )
+    ),
+    "methods": (
+        Runs(
+            ("a1a",),
+            tuple(f"ooc-fw:method={m},lmo=full,tol={t}" for m in METHODS for t in ("1e-1", "1e-2")),
+            "methods",
+        ),
+    ),
+    "novelty": (
+        Runs(tuple(ORDINARY), ("one-class", "sklearn-one-class"), "novelty", targets=ORDINARY),
+    ),
+    "regression": (
+        Runs(
+            tuple(TARGETS),
+            ("svr", "sklearn-svr", "svr:epsilon=0", "kernel-ridge"),
+            "regression",
+            targets=TARGETS,
+        ),
+    ),
+}
