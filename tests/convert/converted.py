@@ -1,15 +1,20 @@
-"""What a converted file holds."""
+"""Conversions in tests: files to convert, and what a converted file holds."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
+import numpy as np
 
 from ooc_fw.convert.convert import convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
+from tests.support.files import write_csr_group
+
+Y = {"label": "y"}
 
 
 class Contents(NamedTuple):
@@ -21,6 +26,16 @@ class Contents(NamedTuple):
     mean: Any
     attrs: dict[str, Any]
     scaling: Scaling | None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the features."""
+        return [name.decode() for name in self.attrs["columns"]]
+
+    @property
+    def table(self) -> Any:
+        """How the columns of a table became features."""
+        return json.loads(self.attrs["table"])
 
 
 def read(path: Path) -> Contents:
@@ -42,3 +57,37 @@ def convert_files(inputs: Any, output: Any, *, progress: Any = None, **options: 
 
 
 convert_libsvm = partial(convert_files, format="libsvm")
+
+
+def write_table(path: Path, columns: Any) -> Path:
+    """Write a table as CSV, Parquet, Arrow or Feather, by the name of the file."""
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    if path.suffix == ".csv":
+        values = [getattr(column, "tolist", lambda c=column: c)() for column in columns.values()]
+        rows = [columns, *zip(*values, strict=True)]
+        path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+        return path
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, row_group_size=90)
+    else:
+        feather.write_feather(table, path, compression="uncompressed", chunksize=120)
+    return path
+
+
+def write_hdf5(path: Path, *, sparse: bool = False, **nodes: Any) -> Path:
+    """Write arrays by their names; those of two dimensions as CSR if `sparse`."""
+    with h5py.File(path, "w") as file:
+        for name, values in nodes.items():
+            if sparse and np.ndim(values) == 2:
+                write_csr_group(file.create_group(name), values)
+            else:
+                file[name] = values
+    return path
+
+
+def write_npy(path: Path, array: Any) -> Path:
+    np.save(path, array)
+    return path

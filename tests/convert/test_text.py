@@ -1,34 +1,24 @@
-import bz2
+"""LIBSVM text in blocks, and its lines against a slow parser, numpy and scikit-learn."""
+
 import gzip
-import io
 import lzma
-import os
-from unittest.mock import Mock
+import re
+from importlib import resources
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
 
-from ooc_fw.convert.text import TextInput
+from ooc_fw.convert import readers
+from ooc_fw.convert.readers import ParsedBlock
+from ooc_fw.convert.text import TextBlock, TextInput, iter_libsvm, parse_block
+from ooc_fw.data.labels import is_label_number
+from ooc_fw.data.rows import concat_rows
 from ooc_fw.system.errors import InputError
 
-TEXT = b"".join(b"1 1:%d\n" % i for i in range(2000))
-COMPRESSIONS = [bytes, gzip.compress, bz2.compress, lzma.compress]
-
-
-def read(path) -> bytes:
-    with TextInput(path) as text:
-        return b"".join(block.text for block in text.blocks())
-
-
-@pytest.mark.parametrize("compress", COMPRESSIONS)
-def test_compression_is_told_by_content(tmp_path, compress):
-    path = tmp_path / "name_that_says_nothing"
-    path.write_bytes(compress(TEXT))
-    with TextInput(path) as text:
-        assert b"".join(block.text for block in text.blocks()) == TEXT
-        assert text.size == text.bytes_read == path.stat().st_size
-        assert text.text_bytes == len(TEXT)
+# -- blocks of lines -------------------------------------------------------------------------------
 
 
 @given(
@@ -41,7 +31,7 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, lines, last_ne
     path = tmp_path_factory.mktemp("text") / "data.txt"
     path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch, TextInput(path) as text:
-        patch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", block_bytes)
+        patch.setattr(readers, "BLOCK_BYTES", block_bytes)
         blocks = list(text.blocks())
     whole = b"".join(block.text for block in blocks)
     assert whole == data + b"\n" * bool(data and not data.endswith(b"\n"))
@@ -53,61 +43,178 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, lines, last_ne
         line += block.n_lines
 
 
-def test_byte_order_mark_is_left_out(tmp_path):
-    (tmp_path / "data.txt").write_bytes(b"\xef\xbb\xbf1 1:1")
-    assert read(tmp_path / "data.txt") == b"1 1:1\n"
-
-
-@pytest.mark.parametrize("compress", COMPRESSIONS[:2])
-def test_standard_input(monkeypatch, compress):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(compress(TEXT))))
-    with TextInput("-") as text:
-        assert (text.name, text.size) == ("standard input", None)
-        assert b"".join(block.text for block in text.blocks()) == TEXT
-        assert text.bytes_read == len(TEXT)
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InputError, match="standard input is closed"):
-        TextInput("-")
-
-
-@pytest.mark.parametrize("compress", COMPRESSIONS[1:])
-@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:60] + data[90:]])
-def test_damaged_file(tmp_path, compress, damage):
-    path = tmp_path / "data.gz"
-    path.write_bytes(damage(compress(os.urandom(500).hex().encode())))
-    with pytest.raises(InputError, match=r"data\.gz is damaged or cut short \(.*\); fetch it"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        (b"\x89HDF\r\n\x1a\n", "is hdf5, not text"),
-        (b"\x93NUMPY", "is npy, not text; name its format"),
-        (b"\x28\xb5\x2f\xfd", "is zstd, .* unpack it"),
-    ],
-)
-def test_file_that_is_no_text(tmp_path, head, message):
-    (tmp_path / "data").write_bytes(head + bytes(100))
-    with pytest.raises(InputError, match=f"data.*{message}"):
-        read(tmp_path / "data")
-
-
-def test_files_that_cannot_be_read(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"cannot be read .Is a directory"):
-        TextInput(tmp_path)
-    refuse = Mock(side_effect=PermissionError(13, "Permission denied"))
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(InputError, match=r"cannot be read .Permission denied"):
-        TextInput(tmp_path / "data")
-
-
-@pytest.mark.parametrize("compress", COMPRESSIONS[:2])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
 def test_a_line_without_an_end_is_refused(tmp_path, compress, monkeypatch):
-    monkeypatch.setattr("ooc_fw.convert.readers.MAX_ROW_BYTES", 3 << 20)
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 1 << 20)
+    """A file that unpacks to any number of bytes takes no more memory than one row may."""
+    monkeypatch.setattr(readers, "MAX_ROW_BYTES", 3 << 20)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1 << 20)
     path = tmp_path / "data.txt"
     path.write_bytes(compress(b"1 1:1\n" + b"7" * (9 << 20)))
     with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):
         list(text.blocks())
     assert text.text_bytes < 6 << 20
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+def parse(text: str | bytes, **options: object) -> ParsedBlock:
+    data = text.encode() if isinstance(text, str) else text
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    return parse_block(TextBlock("data.txt", data, 1), **options)
+
+
+@pytest.mark.parametrize(
+    ("line", "label", "row"),
+    [
+        ("+1 1:2 3:4", 1, [2, 0, 4]),
+        ("-1", -1, []),
+        ("0.5 2:-1.5", 0.5, [0, -1.5]),
+        ("1 1:.5 2:5. 3:1e-3 4:+1 5:1E2 6:-2.5e+1", 1, [0.5, 5, 0.001, 1, 100, -25]),
+        ("1 1:0 2:0.0 3:1 4:-0", 1, [0, 0, 1, 0]),
+        ("1 3:3 1:1 2:2", 1, [1, 2, 3]),
+        ("3 qid:7 1:1", 3, [1]),
+        ("  1\t1:1   2:2  \r", 1, [1, 2]),
+        ("1 1:1#2:2 # 3:x", 1, [1]),
+        ("1e0 1:00012 02:1", 1, [12, 1]),
+        ("1 1:1e-60 2:1", 1, [1e-60, 1]),
+        ("-1 1:0.1234567 2:12345678 3:0.12345678", -1, [0.1234567, 12345678, 0.12345678]),
+        ("1 2:1e-99 00000000000000000000001:3", 1, [3, 1e-99]),
+    ],
+)
+def test_line(line, label, row):
+    for padding in ("", "# some text behind, so that quick paths are open"):
+        parsed = parse(f"{line}\n{padding}")
+        assert parsed.labels.tolist() == [label]
+        assert parsed.width == len(row)
+        np.testing.assert_array_equal(parsed.rows.toarray(), np.array([row]))
+
+
+decimals = st.builds(
+    lambda sign, whole, fraction, exponent: sign + whole + fraction + exponent,
+    st.sampled_from(["", "-", "+"]),
+    st.text("0123456789", min_size=1, max_size=25),
+    st.one_of(st.just(""), st.text("0123456789", max_size=25).map(lambda digits: "." + digits)),
+    st.one_of(st.just(""), st.integers(-60, 12).map(lambda power: f"e{power}")),
+)
+floats = st.floats(width=64, min_value=-3.4e38, max_value=3.4e38).map(repr)
+# Midpoints between float32 neighbours and their neighbours in the last of many digits.
+midpoints = st.tuples(st.integers(1, 2**24 - 1), st.sampled_from(["", "1", "0001", "e0"])).map(
+    lambda parts: f"{np.float64(parts[0]) + 0.5:.30f}".rstrip("0") + parts[1]
+)
+
+
+@given(token=st.one_of(decimals, floats, midpoints))
+@example("1.000000059604644775390625")  # half way between two float32: to even
+@example("1.0000000596046447753906250000000000000001")
+@example("7.006492321624085354618e-46")  # half the smallest float32
+@example("3.4028235677973364e38")  # just below overflow
+@example("9007199254740993")
+@example("0.00000000000000000000000000000000000012345678901234567890")
+@example("123456789012345678901234567890")
+@example("1e-400")
+@example("0e999999999999")
+@example("0.3000000000000000166533453693773481063544750213623046875")
+def test_value_is_the_nearest_float64(token):
+    for padding in ("", " # some text behind, so that quick paths are open"):
+        value = parse(f"1 1:{token}{padding}", zero_based=True).rows.toarray()[0, 1]
+        assert value.tobytes() == (np.float64(token) + 0.0).tobytes()
+
+
+@given(token=st.one_of(decimals, floats).filter(is_label_number))
+@example("0.1000000000000000055511151231257827")
+@example("1e-320")
+def test_label_is_the_nearest_float64(token):
+    assert parse(token).labels.tolist() == [float(token)]
+
+
+cells = st.dictionaries(st.integers(1, 40), st.integers(-99, 99), max_size=8)
+rows_of_text = st.lists(st.tuples(st.integers(-3, 3), cells), min_size=1, max_size=30)
+
+
+@given(
+    rows=rows_of_text,
+    newline=st.sampled_from(["\n", "\r\n", " \n# text\n\n"]),
+    zero_based=st.booleans(),
+    limit=st.none() | st.integers(1, 40),
+)
+def test_a_block_equals_a_slow_parser(rows, newline, zero_based, limit):
+    """With pairs in any order, comments and empty lines, and columns beyond a limit."""
+    lines = [
+        " ".join([str(label), *(f"{j - zero_based}:{value}" for j, value in pairs.items())])
+        for label, pairs in rows
+    ]
+    parsed = parse(newline.join(lines), zero_based=zero_based, n_features=limit)
+    dense = np.zeros((len(rows), 41), np.float64)
+    for row, (_, pairs) in zip(dense, rows, strict=True):
+        for column, value in pairs.items():
+            row[column] = value
+    width = max([0, *(column for _, pairs in rows for column in pairs)])
+    kept = width if limit is None else limit
+    assert parsed.labels.tolist() == [label for label, _ in rows]
+    assert parsed.width == width
+    found = parsed.rows.toarray()
+    assert found.shape[1] <= kept
+    np.testing.assert_array_equal(found, dense[:, 1 : 1 + found.shape[1]])
+    assert not dense[:, 1 + found.shape[1] : 1 + kept].any()
+    for start, stop in zip(parsed.rows.indptr[:-1], parsed.rows.indptr[1:], strict=True):
+        assert (np.diff(parsed.rows.indices[start:stop]) > 0).all()
+
+
+NO_PAIRS = "1 :1 a:1 -3:1 0:1 2147483649:1 99999999999999999999:1"
+NO_VALUES = "1: 1:x 1:1.2.3 1:1e 1:1e+ 1:- 1:. 1:1_0 1:0x1 1:i 1:nope 1:NaN 1:+infinity"
+BEYOND = "1:3.5e38 1:-1e999 1:3.4028235677973366163753939545814256844e38"
+MERGED = "9007199254740993 -9007199254740993.0 18446744073709551617"
+BAD_LINES = {
+    "x 1:1": r"label 'x' is not a finite number; a line is LABEL INDEX:VALUE",
+    **{
+        line: f"label '{line.split()[0]}' is not a finite number"
+        for line in ("1:1 2:2", "1,2 1:1", "nan 1:1", "-INF", "1e999 1:1")
+    },
+    **{f"{label} 1:1": f"label '{label}' is a whole number too" for label in MERGED.split()},
+    **{f"1 {token}": f"'{token}' is not INDEX:VALUE" for token in NO_PAIRS.split()},
+    "1 1 :1": r"'1' is not INDEX:VALUE",
+    "1 3:1 3:2": r"feature index 3 stands twice in one line",
+    "1 3:0 1:1 3:2": r"feature index 3 stands twice in one line",
+    **{f"1 {token}": f"of '{re.escape(token)}' is not a finite" for token in NO_VALUES.split()},
+    "1 1: 2:1": r"the value of '1:' is not a finite number",
+    **{f"1 {token}": f"the value of '{token[:20]}.* of float32" for token in BEYOND.split()},
+    "1 1:" + "1" * 60 + "x": r"the value of '1:1{38}\.\.\.' is not a finite number",
+    "1 1:\xff": r"'1:\\xc3\\xbf' is not a finite number",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_is_named(line):
+    """At the end of the text, where the quick path is closed, and in the middle."""
+    for ending in ("", "\n1 2:2 3:3 4:4 5:5 6:6 7:7 8:8 9:9"):
+        with pytest.raises(InputError, match=r"^data\.txt, line 3: .*" + BAD_LINES[line]):
+            parse(f"1 1:1\n# comment\n{line}{ending}")
+
+
+@pytest.mark.parametrize("value", ["-1", "-1.5", "-1.00000000001"])
+def test_values_without_log1p(value):
+    assert parse(f"1 1:{value}").rows.data == float(value)
+    with pytest.raises(InputError, match=rf"line 1: the value of '1:{value}' .* no log1p"):
+        parse(f"1 1:{value}", log1p=True)
+    assert not parse(f"1 3:{value}", log1p=True, n_features=2).rows.data.size
+    assert parse("1 1:-0.99", log1p=True).rows.data > -1
+
+
+def test_samples_equal_scikit_learn(monkeypatch):
+    """Blocks of one width after the other, and rows in their order."""
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 10_000)
+    samples = resources.files("ooc_fw.data") / "samples"
+    for name, n_rows, n_features in (("a1a.xz", 1605, 119), ("a1a.t.xz", 4000, 122)):
+        path = str(samples / name)
+        with lzma.open(path) as file:
+            X, y = load_svmlight_file(file, zero_based=False)
+        blocks = list(iter_libsvm(path))
+        widths = [block.n_features for _, block in blocks]
+        assert widths == sorted(widths)
+        rows = concat_rows([block for _, block in blocks])
+        assert (len(rows), widths[-1]) == (n_rows, n_features)
+        np.testing.assert_array_equal(np.concatenate([labels for labels, _ in blocks]), y)
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(rows, part), getattr(X, part))

@@ -1,0 +1,296 @@
+"""What cannot be converted: one sentence names the input and the place, and nothing is written."""
+
+import bz2
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from converted import Y, convert_files, write_hdf5, write_npy, write_table
+
+from ooc_fw.system.errors import InputError
+
+# -- what is given: text of a file, or a function that writes files into the folder ----------------
+
+
+def parts(second):
+    """A folder of two Parquet files; in the first, x is 1 and 3, and y is 1 and 2."""
+
+    def write(folder):
+        (folder / "parts").mkdir()
+        write_table(folder / "parts" / "a.parquet", {"x": [1.0, 3.0], "y": [1, 2]})
+        if isinstance(second, bytes):
+            (folder / "parts" / "b.parquet").write_bytes(second)
+        else:
+            write_table(folder / "parts" / "b.parquet", second)
+        return "parts"
+
+    return write
+
+
+def parquet(*tables, **columns):
+    return lambda folder: write_table(folder / "t.parquet", *(tables or [columns])).name
+
+
+def npy(X, y=None):
+    def write(folder):
+        if y is not None:
+            write_npy(folder / "y.npy", y)
+        return write_npy(folder / "x.npy", X).name
+
+    return write
+
+
+def hdf5(**nodes):
+    nodes.setdefault("y", np.zeros(2))
+    return lambda folder: write_hdf5(folder / "a.hdf5", **nodes).name
+
+
+def with_log(name):
+    """A table of Delta, Hudi or Iceberg, which holds removed rows."""
+
+    def write(folder):
+        (folder / "table" / name).mkdir(parents=True)
+        (folder / "table" / "data").mkdir()
+        write_table(folder / "table" / "data" / "1.parquet", {"a": [0.0, 1.0], "y": [0, 1]})
+        return "table"
+
+    return write
+
+
+def spoilt_notes(folder):
+    """A file of Arrow whose notes of pandas are damaged."""
+    path = folder / "t.arrow"
+    pd.DataFrame({"a": [1, 2], "y": [0, 1]}).to_feather(path)
+    path.write_bytes(path.read_bytes().replace(b'"index_columns":', b'"index_columns"x'))
+    return path.name
+
+
+def unfinished(folder):
+    """A training file whose conversion was cut off, and text."""
+    with h5py.File(folder / "train.h5", "w") as file:
+        file["X"] = np.eye(3)
+        file.attrs.update({"format_version": 1, "n_features": 3})
+    return "other.txt"
+
+
+def after(text, **options):
+    """Files of the option like=train.h5, for which training rows are converted, and new rows."""
+
+    def with_rows(new):
+        def write(folder):
+            (folder / "t.txt").write_text(text)
+            convert_files([folder / "t.txt"], folder / "train.h5", **options)
+            (folder / "new").write_text(new)
+            return "new"
+
+        return write
+
+    return with_rows
+
+
+CSV = {**Y, "format": "csv"}
+LIKE = {"like": "train.h5"}
+TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
+BUYS = {"label": "buys"}
+MANY = "".join(f"w{i},0\n" for i in range(5000))
+LONG = f"a,b,y\n1,{'x' * 200_000},0\n2,c,1\n"
+FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
+BOTH = {"target_encode": ["c", "d"], "drop": ["x"], **Y}
+WORDS = "c,d,x,y\n" + "p,q,1,no\nr,s,2,yes\n" * 9
+ODD = {"v": [["a"], ["b"]], "s": [{"k": 1}, {"k": 2}], "b": [b"1", b"2"], "y": [0, 1]}
+TIMES = "t,y\n2024-01-01T10:00+02:00,0\n,1\nsoon,1\n"
+NOISE = np.random.default_rng(0).bytes(500).hex().encode()
+CAFE = np.array([b"caf\xc3\xa9", b"caf\xe9"])
+
+TEXT = [
+    (b"", {}, "holds no rows"),
+    ("\n# nothing\n", {}, "holds no rows"),
+    ("1\n2\n", {}, "holds labels only, no features"),
+    ("1 1:1\n1 1:x\n", {}, r"data, line 2: the value of '1:x'"),
+    ("1 2000000000:1", {}, "has a feature index of 2000000000, and the limit is 67108864"),
+    ("\n".join(f"{i} 1:1" for i in range(5000)), {}, "more than 4096 different labels"),
+    ("1 1:5 40:1\n2 1:6\n", {"scale": "minmax", "dense": False}, "cannot stay sparse; use --scale"),
+    (b"\x89HDF\r\n\x1a\n" + bytes(100), {"format": "libsvm"}, "is hdf5, not text"),
+    (b"\x93NUMPY" + bytes(100), {"format": "libsvm"}, "is npy, not text; name its format"),
+    (b"\x28\xb5\x2f\xfd" + bytes(100), {}, "is zstd, .* unpack it"),
+    *(
+        (data[:60] + data[90:], {}, r"data is damaged or cut short \(.*\); fetch it")
+        for data in (compress(NOISE) for compress in (gzip.compress, bz2.compress, lzma.compress))
+    ),
+]
+COLUMNS = [
+    (TRAIN, CSV | {"label": None}, r"is a table: name the column .* --label \(it has age, colour"),
+    (TRAIN, {"label": "4"}, "lacks column '4', which --label needs; it has age"),
+    (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
+    (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
+    (TRAIN, BUYS, "line 2: column 'colour' does not hold a number but 'red'; .* --one-hot"),
+    ("a,a,y\n1,2,0\n", Y, r"has two columns of one name"),
+    ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
+    ("a,y\n1,0\n", {**CSV, "label": None, "labels": "y.npy"}, "in a column: name it with --label"),
+    ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
+    ("a,y\n1,0\n", {**Y, "zero_based": True}, "is csv, and --zero-based and --n-features are for"),
+    ("1 1:1\n", {**Y, "format": "libsvm"}, "is libsvm, and --label, .* are for other formats"),
+    ("a,y\n1,0\n", {**Y, "format": "xml"}, "format must be one of auto, libsvm, csv"),
+    *(
+        (line + "\n1" + ",1" * line.count(",") + "\n", CSV | {"label": "0"}, "--no-header .*, or")
+        for line in ("5.1,3.5,setosa", "39, Gov, 7", "2010,class", "?,7,x", "0,1,y")
+    ),
+]
+CELLS = [
+    ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
+    *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
+    *(
+        (f"a,y\n1,0\n2,{it}\n3,1\n", Y, r"line 3: the label is missing.*--missing-labels drop")
+        for it in ("NA", "nan", "NaN", "", "null", "None", "?", "N/A")
+    ),
+    ("a,y\n1,0\n1,inf\n", {**Y, "task": "regression"}, "line 3: the label .* infinite"),
+    ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is inf: not finite"),
+    (FAR, {**Y, "impute": "mean"}, r"data, line 31: .* column 'a' is .*, beyond float32"),
+    ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* 'b' is -1: .* log1p"),
+    (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
+    ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
+    ("a,c,y\n,x,0\n", {**Y, "impute": "mean", "drop": ["c"]}, "holds no number at"),
+    ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
+    ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
+    (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"line 1: a carriage return stands alone"),
+    (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
+    *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16")),
+    ("a,y\n", Y, r"holds no rows"),
+    ("", Y, r"is empty"),
+    (TIMES, {**Y, "dates": ["t"]}, r"line 3: the value in column 't' is missing; .*--drop t"),
+    (TIMES, {**Y, "dates": ["t"], "impute": "mean"}, "line 4: .* 't' is inf: .* not a date"),
+    (TIMES, Y, r"hold a number but '2024-.* --dates t "),
+]
+MANY_WORDS = [
+    ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* than 4096 different words, .* --drop"),
+    (LONG.replace("b", "x" * 200_000), Y, "a name of more than 4096 letters"),
+    (LONG, {**Y, "one_hot": ["b", "a"]}, "'b' of .* more than 4096 letters"),
+    (LONG, {"label": "b", "one_hot": ["a"]}, "column of the labels .* has .* 4096 letters"),
+    ("y,a\n" + MANY, Y, "more than 4096 different words.*"),
+    (WORDS, BOTH | {"drop": []} | {"one_hot": ["c"]}, "named by --target-encode and by --one-hot"),
+    (WORDS, {**Y, "target_encode": ["y"]}, "'y' is named by --target-encode and by --label"),
+    (WORDS, {**Y, "target_encode": ["z"]}, "lacks column 'z', which --target-encode needs"),
+    (WORDS, {**BOTH, "task": "regression"}, "column 'y' does not hold a number but"),
+    (WORDS.replace("yes", "no"), BOTH, "needs rows of two classes, or --task regression"),
+    (
+        WORDS.replace("no", "2").replace("yes", str(2**130)),
+        {**BOTH, "task": "regression"},
+        "mean targets of column 'c' are beyond float32",
+    ),
+]
+FILES = [
+    (parts({"y": [1, 2]}), Y, r"b\.parquet lacks column 'x' of the other files"),
+    (parts({"x": ["a", "b"], "y": [1, 2]}), Y, "Field x has incompatible types: double vs string"),
+    (parts({"x": [3.0, np.inf], "y": [1, 2]}), Y, r"b\.parquet, row 1: .*x"),
+    (parts(b"PAR1 no"), Y, "cannot be read as Parquet"),
+    (
+        parts({"x": [4.0, 5.0], "y": [1, 2], "z": ["u", "v"]}),
+        {**Y, "one_hot": ["z"]},
+        r"a\.parquet lacks column 'z' of the other files .*leave the column out",
+    ),
+    (lambda folder: (folder / "empty").mkdir() or "empty", Y, "a folder without files of Parquet"),
+    *(
+        (with_log(log), {**Y, "format": kind}, "is a table of Delta, .*export a snapshot")
+        for log in ("_delta_log", ".hoodie", "metadata")
+        for kind in ("auto", "parquet")
+    ),
+    (spoilt_notes, Y, "t.arrow cannot be read as Arrow"),
+    (parquet(a=[1.0, None], y=[0, 1]), Y, r"t\.parquet, row 1: the value in column 'a' is missing"),
+    (
+        parquet(t=pa.array([1, 2], pa.timestamp("s")), y=[0, 1]),
+        Y,
+        r"column 't' .* holds dates, not numbers; .*--drop t",
+    ),
+    (parquet(**ODD), Y, r"'v' of .* holds list<.*--drop v"),
+    (parquet(**ODD), {**Y, "drop": ["v"]}, r"'s' of .* holds struct<"),
+    (parquet(**ODD), {**Y, "drop": ["v", "s"]}, "'b' of .* holds binary"),
+    (
+        parquet(pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])),
+        Y,
+        r"t\.parquet .*duplicate field names",
+    ),
+    (npy(np.eye(2)), {}, r"has no labels; name them \(--label\), or give a file"),
+    (npy(np.eye(2)), {"labels": "none.npy"}, r"none\.npy does not exist"),
+    (npy(np.eye(2), CAFE), {"labels": "y.npy"}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
+    (hdf5(X=np.eye(2), y=CAFE.astype("O")), {}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
+    (hdf5(X=np.eye(3)), {}, "has 3 rows but 2 labels"),
+    (hdf5(X=np.zeros((2, 2, 2))), {}, "a table of two dimensions, not of 3"),
+    (hdf5(X=np.array([[1, np.nan], [1, 1]])), {}, "row 0: the value in column '1' is nan"),
+    (hdf5(X=np.eye(2)), {"one_hot": ["a"]}, "is hdf5, and --one-hot, .* are for other formats"),
+    (hdf5(X=np.eye(2)), {"label": "z"}, "has no labels 'z'"),
+    (hdf5(rows=np.eye(2)), {}, "has no 'X'"),
+    (lambda folder: after("1 1:1\n")("")(folder) and "train.h5", {}, "is a converted file already"),
+]
+of_table = after("a,b,y\n1,2,0\n3,4,1\n", **Y)
+of_text = after("1 1:1 2:2\n2 1:3\n", log1p=True)
+without_names = after("5,1.5,a\n6,2.5,b\n", header=False, label="2")
+OF_LIKE = [
+    *(
+        ("1 1:1\n", {"like": "x.h5", **option}, r"comes from x\.h5 here; leave it out")
+        for option in ({"log1p": True}, {"scale": "minmax"}, {"n_features": 3}, BOTH)
+    ),
+    ("1 1:1\n", {"like": "missing"}, "missing does not exist"),
+    ("1 1:1\n", {"like": "data"}, r"data is LIBSVM text; convert it first"),
+    (lambda folder: write_hdf5(folder / "train.h5").name, LIKE, "has no 'X'"),
+    (unfinished, LIKE, r"train\.h5 was not finished when"),
+    (of_table("a,y\n1,0\n"), LIKE, "lacks column 'b', which .*train.h5 needs"),
+    (of_table("a,b,y\n,1,0\n"), LIKE, "line 2: the value in column 'a' is missing"),
+    (of_text("y,a,b\n1,5,6\n"), LIKE, "does not say how the columns of a table became"),
+    (of_text("1 1:1\n1 1:-1\n"), LIKE | {"format": "libsvm"}, "line 2: .* no log1p"),
+    (without_names("9,5,1.5,a\n"), LIKE, r"has 4 columns and .*train\.h5 has 3"),
+    (without_names("1.5\n"), LIKE, r"has 1 columns and .*train\.h5 has 3"),
+]
+OTHERS = [
+    (lambda _: [], {}, "no input given"),
+    (lambda _: ["-", "-"], {}, "given twice"),
+    (lambda _: ["missing"], {}, "missing does not exist"),
+    (lambda _: ["other.txt", "missing"], {}, "missing does not exist"),
+    (lambda _: ["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
+    (lambda _: ["other.csv", "less.csv"], Y, r"less\.csv lacks column 'a', which the first table"),
+    (lambda _: ["folder"], {"format": "libsvm"}, r"cannot be read .Is a directory"),
+    (lambda _: ["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
+    (lambda _: ["other.csv"], {**Y, "output": "folder"}, "folder is a folder, a device or a st"),
+    (lambda _: ["other.csv"], {**Y, "output": "pipe"}, "pipe is a folder, a device or a stream"),
+    (lambda _: ["other.csv"], {**Y, "output": "no/o.h5"}, r"cannot be written \(No such file"),
+    (lambda _: ["other.csv"], {**Y, "output": "other.csv"}, "would replace the input"),
+]
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def shown(value):
+    return "" if isinstance(value, dict) or callable(value) else repr(value)[:40]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [*TEXT, *COLUMNS, *CELLS, *MANY_WORDS, *FILES, *OF_LIKE, *OTHERS],
+    ids=shown,
+)
+def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("folder")
+    os.mkfifo("pipe")
+    Path("other.txt").write_text("1 1:1\n")
+    Path("other.csv").write_text("a,y\n1,0\n")
+    Path("less.csv").write_text("b,y\n1,0\n")
+    Path("out.h5").write_text("old")
+    if callable(given):
+        inputs = given(tmp_path)
+        inputs = inputs if isinstance(inputs, list) else [inputs]
+    else:
+        Path("data").write_bytes(given if isinstance(given, bytes) else given.encode())
+        inputs = ["data"]
+    before = files_in(tmp_path)
+    options = {"output": "out.h5"} | options
+    with pytest.raises(InputError, match=message):
+        convert_files(inputs, options.pop("output"), **options)
+    assert files_in(tmp_path) == before
