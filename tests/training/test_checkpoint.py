@@ -1,202 +1,314 @@
-"""A checkpoint is a model; a run that goes on from one reaches its tolerance."""
+"""Resume: a run of any task that is stopped leaves a model, and goes on to its tolerance."""
 
-import json
 import logging
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count, groupby
 
+import h5py
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
-from ooc_fw import InputError, Status, TrainOptions, load_model, make_kernel, open_dataset
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    InputError,
+    Status,
+    TrainOptions,
+    load_model,
+    make_kernel,
+)
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.problem import ClassificationProblem, NoveltyProblem, RegressionProblem
+from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.surroundings import Checkpoint
+from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.fit import fit
-from tests.support.files import write_dense
 from tests.support.methods import IN_TURN, SLOW, grid
-from tests.support.reference import to_csr
+from tests.support.reference import SmallProblem, to_csr
 
 RBF = make_kernel("rbf", gamma=0.5)
 N_ROWS = 400
 
 
-def make(task="classification", n_classes=2, n_rows=N_ROWS, kernel=RBF, sparse=False, **fields):
-    """Noisy rows, so that there are many support vectors."""
+def noisy_rows(n_rows=N_ROWS):
+    """Rows and targets with so much noise that there are many support vectors."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 3)).astype(np.float32)
-    z = X[:, 0] + rng.normal(size=n_rows)
+    return X, X[:, 0] + rng.normal(size=n_rows)
+
+
+def in_classes(targets, n_classes):
+    return np.searchsorted(np.quantile(targets, np.arange(1, n_classes) / n_classes), targets)
+
+
+def make(task="classification", n_classes=2, n_rows=N_ROWS, sparse=False, **fields):
+    X, targets = noisy_rows(n_rows)
     source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
     if task == "novelty":
-        return NoveltyProblem(source, kernel, **fields)
+        return NoveltyProblem(source, RBF, **fields)
     if task == "regression":
-        return RegressionProblem(source, z, kernel, **fields)
-    codes = np.searchsorted(np.quantile(z, np.arange(1, n_classes) / n_classes), z)
-    return ClassificationProblem(source, codes, kernel, **fields)
+        return RegressionProblem(source, targets, RBF, **fields)
+    names = np.array(["a", "b", "c", "d"])[:n_classes]
+    codes = in_classes(targets, n_classes)
+    return ClassificationProblem(source, codes, RBF, class_labels=names, **fields)
 
 
-def run(problem, path=None, calls=None, warm=None, every_s=0.0, rows=None, **options):
-    """Train; a run of so many `calls` of its callback leaves a checkpoint."""
-    left = iter(range(10**9) if calls is None else range(calls))
-    checkpoint = None if path is None else Checkpoint(path, every_s, rows)
-    session = Session([lambda state: next(left, None) is not None], checkpoint=checkpoint)
+def run(problem, path=None, *, resume=None, callbacks=(), **options):
+    """Train with a checkpoint at `path` after every step, or from the one at `resume`."""
+    checkpoint = None if path is None else Checkpoint(path, 0.0)
+    resumed = None if resume is None else load_resumed(resume)
     given = TrainOptions(**{"C": 3.0} | options)
-    if warm is not None:
-        given = warm.options(given)
-    return fit(problem, given, session, warm)
+    given = given if resumed is None else resumed.options(given)
+    return fit(problem, given, Session(callbacks, checkpoint=checkpoint), resumed)
+
+
+@dataclass(frozen=True)
+class ClockedSession(Session):
+    """A session in which a test says how late it is."""
+
+    clock: Callable[[], float] = time.perf_counter
+
+    def deadline(self, options):
+        return Deadline(options.max_time, self.started, self.clock)
+
+
+def run_until(problem, path, last_call, how, **options):
+    """Stop a run in a call of its callback; it may have left a checkpoint by then."""
+    calls = count(1)
+    late = 0.0
+
+    def stop(state):
+        nonlocal late
+        number = next(calls)
+        if number == last_call and how == "signal":
+            signal.raise_signal(signal.SIGINT)
+        if number == last_call and how == "time":
+            late = 2000.0
+        return how != "callback" or number < last_call
+
+    session = ClockedSession(
+        [stop], checkpoint=Checkpoint(path, 0.0), clock=lambda: time.perf_counter() + late
+    )
+    with suppress(KeyboardInterrupt):  # which a signal becomes before the first step
+        fit(problem, TrainOptions(**{"C": 3.0, "max_time": 1000.0} | options), session)
 
 
 def objectives(fitted):
     return np.array([getattr(one, "dual", None) or one.rho / 2 for one in fitted.model.classifiers])
 
 
-def assert_agrees(fitted, expected, options):
-    """The same end, and objectives that differ by no more than the certified gaps say."""
-    assert fitted.model.status == expected.model.status == Status.CONVERGED
-    assert fitted.model.kind == expected.model.kind
-    tol = options.get("tol", 1e-3)
-    assert fitted.model.certified_gap <= 2 * tol
+def assert_agrees(fitted, expected, tol=1e-3):
+    """Both converged to models of one kind, whose objectives differ by no more than the gaps."""
+    one, other = fitted.model, expected.model
+    assert one.status == other.status == Status.CONVERGED
+    assert (one.kind, one.task, one.kernel, one.C) == (other.kind, other.task, other.kernel, 3.0)
+    np.testing.assert_array_equal(one.classes, other.classes)
+    assert one.certified_gap <= 2 * tol
     np.testing.assert_allclose(objectives(fitted), objectives(expected), rtol=4 * tol)
 
 
+EXACT, SPAN = {"exact": True}, {"landmarks": 30, "tol": 1e-5}
 TASKS = {
-    "two classes": ({}, {"exact": True}),
-    "sparse": ({"sparse": True}, {"exact": True}),
-    "weights": ({"penalties": np.linspace(1, 5, N_ROWS)}, {"exact": True}),
-    "three classes": ({"n_classes": 3}, {"exact": True}),
+    "two classes": ({}, EXACT),
+    "sparse rows": ({"sparse": True}, EXACT),
+    "weights": ({"penalties": np.linspace(1, 5, N_ROWS)}, EXACT),
+    "three classes": ({"n_classes": 3}, EXACT),
     "large pairs": ({"n_classes": 3}, {"method": "swap2"}),
-    "landmarks": ({"n_rows": 3000}, {"landmarks": 30, "tol": 1e-5}),
-    "classes with landmarks": ({"n_classes": 3}, {"landmarks": 30, "tol": 1e-5}),
-    "novelty": ({"task": "novelty"}, {"exact": True, "C": 0.05}),
-    "novelty with landmarks": ({"task": "novelty"}, {"landmarks": 30, "C": 0.05}),
+    "landmarks": ({"n_rows": 3000}, SPAN),
+    "classes with landmarks": ({"n_classes": 3}, SPAN),
+    "novelty": ({"task": "novelty"}, EXACT),
+    "novelty with landmarks": ({"task": "novelty"}, SPAN),
     "regression": ({"task": "regression"}, {}),
-    "regression with landmarks": ({"task": "regression"}, {"landmarks": 30, "tol": 1e-5}),
+    "regression with landmarks": ({"task": "regression"}, SPAN),
 }
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task(name, tmp_path):
-    """Stopped at several moments: the file is a model that predicts, and the run goes on."""
+def test_a_run_that_is_stopped_goes_on_to_its_tolerance(name, tmp_path):
     fields, options = TASKS[name]
     problem, path, calls = make(**fields), tmp_path / "run.ckpt", []
-    session = Session([lambda state: calls.append(state.phase)])
-    expected = fit(problem, TrainOptions(**{"C": 3.0} | options), session)
-    found = 0
-    for k in sorted({2, len(calls) // 3, len(calls) - 2}):
+    expected = run(problem, callbacks=[lambda state: calls.append(state.phase)], **options)
+    n_found = 0
+    for how, last_call in (
+        ("callback", 3),
+        ("signal", len(calls) // 3),
+        ("time", len(calls) - 2),
+    ):
         path.unlink(missing_ok=True)
-        run(problem, path, k, **options)
+        run_until(problem, path, last_call, how, **options)
         if not path.exists():  # there was no model yet
             continue
-        found += 1
+        n_found += 1
         model = load_model(path)
-        assert model.status == Status.RUNNING
-        assert model.task == problem.task
+        assert (model.status, model.task) == (Status.RUNNING, problem.task)
         values = model.decision_function(problem.source)
         assert np.isfinite(values).all()
-        assert np.ptp(values) > 0 or problem.task == "regression"  # at first the mean
-        assert_agrees(run(problem, warm=load_resumed(path), **options), expected, options)
-    assert found > 0
+        assert np.ptp(values) > 0 or problem.task == "regression"  # which begins at the mean
+        assert_agrees(run(problem, resume=path, **options), expected, options.get("tol", 1e-3))
+    assert n_found > 0
     assert list(tmp_path.iterdir()) in ([path], [])
 
 
-CASES = [(method, lmo) for method, lmo, _ in IN_TURN]
+METHODS = [(method, lmo) for method, lmo, _ in IN_TURN]
 
 
-@pytest.mark.parametrize(("method", "lmo"), grid([*CASES[::3], *CASES[1::3], *CASES[2::3]], 5))
-def test_every_method(method, lmo, tmp_path):
-    problem, path = make(n_rows=150), tmp_path / "run.ckpt"
-    options = {"method": method, "lmo": lmo, "tol": 1e-1 if method in SLOW else 1e-3}
+@pytest.mark.parametrize(("method", "lmo"), grid(METHODS))
+def test_every_method_goes_on_with_its_draws(method, lmo, tmp_path):
+    problem, path = make(n_rows=100), tmp_path / "run.ckpt"
+    options = {"method": method, "lmo": lmo, "tol": 0.2 if method in SLOW else 1e-2}
     expected = run(problem, **options)
-    for k in (1, expected.solutions[0].iterations // 2):
-        stopped = run(problem, path, max_iter=k, **options)
-        assert stopped.solutions[0].iterations == k
-        again = run(problem, path, warm=load_resumed(path), **options)
-        assert again.solutions[0].iterations >= k
-        assert_agrees(again, expected, options)
+    for n_steps in {1, expected.solutions[0].iterations // 2}:
+        run(problem, path, max_iter=n_steps, **options)
+        draws = load_resumed(path).run["draws"]
+        assert draws["iteration"] == n_steps
+        assert draws["elapsed_s"] > 0
+        if lmo == "sampled" and n_steps > 1:
+            assert draws["generator"] != np.random.default_rng(0).bit_generator.state
+        again = run(problem, resume=path, **options)
+        assert again.solutions[0].iterations >= n_steps
+        assert_agrees(again, expected, options["tol"])
 
 
 def test_the_certificate_of_a_checkpoint_bounds_its_gap(tmp_path):
-    """Its weights are those of steps, whose gradient was rounded."""
     problem, path = make(), tmp_path / "run.ckpt"
-    run(problem, path, 4, exact=True)
-    (one,) = load_model(path).classifiers
+    run_until(problem, path, 5, "callback", exact=True)
+    model = load_model(path)
+    (one,) = model.classifiers
     assert one.certified_gap is None
     assert one.alpha.sum() == pytest.approx(1, abs=1e-12)
-    X, y = problem.source.read(0, N_ROWS).astype(np.float64), 2.0 * problem.codes - 1
-    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(2)) + 1
-    alpha = np.zeros(N_ROWS)
-    alpha[load_model(path).rows] = one.alpha
-    gradient = y * (K @ (alpha * y)) + alpha / 3
-    gap = 1 - gradient.min() / (alpha @ gradient)
-    found = load_model(path).certify(X.astype(np.float32), problem.codes).certified_gap
+    X, signs = problem.source.read(0, N_ROWS), np.where(problem.codes == 1, 1, -1)
+    gap = SmallProblem(RBF, X, signs, 3.0).truth(model.rows, one.alpha).gap
+    found = model.certify(X, model.classes[problem.codes]).certified_gap
     assert gap <= found <= gap + 1e-6
 
 
-def test_draws_go_on(tmp_path):
-    problem, path = make(), tmp_path / "run.ckpt"
-    options = {"method": "fw", "lmo": "sampled", "tol": 1e-2}
-    run(problem, path, max_iter=7, **options)
-    draws = load_resumed(path).run["draws"]
-    assert draws["iteration"] == 7
-    assert draws["elapsed_s"] > 0
-    fresh = np.random.default_rng(0)
-    assert draws["generator"] != fresh.bit_generator.state
-    assert json.loads(json.dumps(draws["generator"])) == draws["generator"]
-    assert run(problem, warm=load_resumed(path), max_iter=7, **options).solutions[0].iterations == 7
-
-
 def test_finished_pairs_are_not_trained_again(tmp_path):
-    problem, path = make(n_classes=4), tmp_path / "run.ckpt"
-    options = {"method": "swap2"}
-    expected, told = run(problem, **options), []
-
-    def stop(state):
-        told.append(state.classifier)
-        return state.classifier < 3
-
-    run_files = Session([stop], checkpoint=Checkpoint(path, 0))
-    fit(problem, TrainOptions(C=3.0, **options), run_files)
+    problem, path, told = make(n_classes=4), tmp_path / "run.ckpt", []
+    expected = run(problem, method="swap2")
+    run(problem, path, callbacks=[lambda state: state.classifier < 3], method="swap2")
     known = [one.certified_gap is not None for one in load_model(path).classifiers]
     assert known == [True] * 3 + [False] * 3
-    told.clear()
-    session = Session([lambda state: told.append(state.classifier)])
-    warm = load_resumed(path)
-    again = fit(problem, warm.options(TrainOptions(C=3.0, **options)), session, warm)
+    tell = [lambda state: told.append(state.classifier)]
+    again = run(problem, resume=path, callbacks=tell, method="swap2")
     assert set(told) == {3, 4, 5}
     for k, (one, other) in enumerate(zip(again.solutions, expected.solutions, strict=True)):
         assert (one.iterations == 0) == (k < 3)
         assert one.rho / 2 == pytest.approx(other.objective, rel=2e-3)
 
 
-def test_a_checkpoint_is_written_when_time_is_over(tmp_path):
-    """The vectors of several classes are read from the data for it."""
-
-    def wait(state):
-        while deadline.left() > 0:
-            time.sleep(0.01)
-
-    path = tmp_path / "run.ckpt"
-    options = TrainOptions(exact=True, method="swap2", max_time=0.5)
-    session = Session([wait], checkpoint=Checkpoint(path, 0.0))
-    deadline = session.deadline(options)
-    assert fit(make(n_classes=3), options, session).model.status == Status.TIME_LIMIT
-    assert load_model(path).status == Status.RUNNING
-
-
-def test_rows_may_be_some_of_the_data(tmp_path):
-    """The model has their numbers among all, and a run that goes on has them among its own."""
-    problem, path = make(), tmp_path / "run.ckpt"
-    places = 2 * np.arange(N_ROWS) + 1
-    options = {"exact": True}
-    run(problem, path, 4, rows=(places, 3 * N_ROWS), **options)
+@pytest.mark.parametrize(
+    "own",
+    [
+        FrankWolfeSVC(C=5, exact=True),
+        FrankWolfeOneClass(contamination=0.1),
+        FrankWolfeSVR(landmarks=60, gamma=0.3, C=100),
+    ],
+    ids=lambda own: type(own).__name__,
+)
+def test_a_fit_is_resumed(own, tmp_path):
+    """With some of the rows, whose numbers are those among all, and the seed of the file."""
+    path, log = tmp_path / "run.ckpt", tmp_path / "log"
+    X, y = noisy_rows()
+    y = y > 0 if isinstance(own, FrankWolfeSVC) else y
+    weights = np.arange(N_ROWS) % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first = clone(own).set_params(random_state=1, max_iter=3)
+        first.fit(X, y, weights, checkpoint=path)
     model = load_model(path)
     assert (model.rows % 2 == 1).all()
-    assert model.n_weighted == N_ROWS
-    again = run(problem, warm=replace(load_resumed(path), rows=places), **options)
-    assert_agrees(again, run(problem, **options), options)
+    assert model.n_weighted == N_ROWS // 2
+    again = own.fit(X, y, weights, resume=path, log=log)
+    assert (again.fit_status_, again.model_.kind) == (0, model.kind)
+    assert again.certified_gap_ <= 2e-3
+    assert (again.support_ % 2 == 1).all()
+    assert len(read_runs([log])) == 1
+    with pytest.raises(InputError, match="other data"):
+        own.fit(X + np.float32(0.01), y, weights, resume=path)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_stream_goes_on_from_its_file(n_classes, ooc_fw, write_text, tmp_path):
+    """What the file learned in parts is as good as what is learned at once."""
+    X, targets = noisy_rows()
+    y = in_classes(targets, n_classes).astype(float)
+    parts = [write_text(X[part], y[part]) for part in (slice(0, 150), slice(150, None))]
+    path, options = tmp_path / "m.h5", ("--stream", "-o", tmp_path / "new.h5", "--json")
+    ooc_fw("train", parts[0], "--stream", "-o", path, "--C", 3, "--gamma", 0.5).done()
+    for text in (parts[1], *parts, *parts):
+        result = ooc_fw("train", text, *options, "--resume", path).json()
+        assert result["status"] == "streamed"
+        assert 0 <= result["sampled_gap"] <= 1e-3
+        os.replace(tmp_path / "new.h5", path)
+    model = load_model(path)
+    assert (model.kind, model.C, model.kernel) == ("exact", 3.0, RBF)
+    assert model.classes.tolist() == list(range(n_classes))
+    whole = FrankWolfeSVC(C=3.0, gamma=0.5, exact=True).fit(X, y)
+    for one, other in zip(model.classifiers, whole.model_.classifiers, strict=True):
+        assert one.rho == pytest.approx(other.rho, rel=0.01)
+    refused = ooc_fw("train", parts[0], *options, "--resume", path, "--C", 4)
+    refused.assert_refused("--C is that of")
+
+
+KILLED = """
+import os, signal, sys
+from ooc_fw.cli import program
+from ooc_fw.solver.surroundings import Checkpoint
+
+save = Checkpoint.save
+
+def save_and_die(*arguments):
+    save(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoint.save = save_and_die
+sys.exit(program())
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        (2, "--exact"),
+        (3, "--method swap2"),
+        (3, "--landmarks 30"),
+        (2, "--task novelty --exact"),
+        (None, "--task regression"),
+    ],
+)
+def test_a_run_that_is_killed_is_resumed(labels, options, ooc_fw, tmp_path):
+    X, y = noisy_rows()
+    data, out, path = (tmp_path / name for name in ("d.h5", "m.h5", "run.ckpt"))
+    with h5py.File(data, "w") as file:
+        file["X"] = X
+        file["y"] = y if labels is None else in_classes(y, labels).astype(float)
+    train = "train", data, "-o", out, *options.split(), "--json", "--quiet"
+    killed = *train, "--checkpoint", path, "--checkpoint-every", "0.0001"
+    ended = subprocess.run([sys.executable, "-c", KILLED, *map(str, killed)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert {each.name for each in tmp_path.iterdir()} == {"d.h5", "run.ckpt"}
+    before = load_model(path)
+    result = ooc_fw(*train, "--resume", path).json()
+    assert (result["status"], result["kind"]) == ("converged", before.kind)
+    assert result["certified_gap"] <= 2e-3
+    np.testing.assert_array_equal(load_model(out).classes, before.classes)
+
+
+# -- what a checkpoint keeps -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -228,68 +340,51 @@ def test_other_runs_are_refused_by_name(checkpoint, change, said):
     else:
         options |= change
     with pytest.raises(InputError, match=rf"run.ckpt (was made with )?{said}"):
-        run(problem, warm=load_resumed(path), **options)
+        run(problem, resume=path, **options)
 
 
 def test_limits_may_change_and_what_auto_stands_for_is_the_same_option(checkpoint):
     problem, path = checkpoint
     limits = {"max_iter": 5, "max_time": 60.0, "threads": 2, "memory_limit": 1 << 30}
-    fitted = run(problem, warm=load_resumed(path), method="swap2", **limits)
-    assert fitted.solutions[0].iterations == 5
+    assert run(problem, resume=path, method="swap2", **limits).solutions[0].iterations == 5
     run(problem, path, max_iter=1)
-    run(problem, warm=load_resumed(path), method="corrective", lmo="sampled")
+    run(problem, resume=path, method="corrective", lmo="sampled")
 
 
-def test_a_file_is_known_by_size_and_time(tmp_path):
-    file, moved, path = (tmp_path / name for name in ("data.h5", "moved.h5", "run.ckpt"))
-    base = make()
-    write_dense(file, base.source.read(0, N_ROWS), base.codes.astype(float), chunks=True)
-
-    def run_file(file, **arguments):
-        with open_dataset(file) as source:
-            return run(replace(base, source=source), exact=True, **arguments)
-
-    run_file(file, path=path, calls=4)
-    os.rename(file, moved)
-    assert run_file(moved, warm=load_resumed(path)).model.status == Status.CONVERGED
+def test_a_file_is_known_by_size_and_time(data_file, tmp_path):
+    data, moved, path = (tmp_path / name for name in ("d.h5", "moved.h5", "run.ckpt"))
+    shutil.copy(data_file, data)
+    FrankWolfeSVC(C=5).fit(data, checkpoint=path, checkpoint_every=1e-4)
+    os.rename(data, moved)
+    assert FrankWolfeSVC(C=5).fit(moved, resume=path).fit_status_ == 0
     os.utime(moved, ns=(0, 1))
     with pytest.raises(InputError, match=r"modified_ns \d+ \(now 1\)"):
-        run_file(moved, warm=load_resumed(path))
+        FrankWolfeSVC(C=5).fit(moved, resume=path)
 
 
-def test_files_that_are_no_checkpoint(checkpoint, model_file):
-    _, path = checkpoint
+def test_files_that_are_no_checkpoint(model_file, tmp_path):
     with pytest.raises(InputError, match=r"there is no model file .*none\.ckpt"):
-        load_resumed(path.with_name("none.ckpt"))
+        load_resumed(tmp_path / "none.ckpt")
     with pytest.raises(InputError, match="is a model, and not a checkpoint"):
         load_resumed(model_file)
-    old = path.with_name("old.ckpt")
-    old.write_bytes(b"ooc-fw checkpoint 9 0123".ljust(2048, b"\0"))
-    with pytest.raises(InputError, match=r"old\.ckpt"):
-        load_resumed(old)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_a_warning(checkpoint, monkeypatch, caplog):
-    """Said once, tried again each time; the old one stays."""
-    problem, path = checkpoint
-    before, tries = path.read_bytes(), []
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    """It is said once, and tried again each time."""
+    path = tmp_path / "folder" / "run.ckpt"
+    path.parent.mkdir()
+    existed = []
 
-    def fail(_):
-        tries.append(0)
-        raise OSError(28, "No space left on device")
+    def lose_the_folder(state):
+        existed.append(path.exists())
+        if state.iteration == 2:
+            shutil.rmtree(path.parent, ignore_errors=True)
+        if state.iteration == 5:
+            path.parent.mkdir(exist_ok=True)
 
-    monkeypatch.setattr("ooc_fw.system.files.flush_to_disk", fail)
-    monkeypatch.setattr("ooc_fw.solver.loop._WALK_STEPS", 1)
     caplog.set_level(logging.WARNING)
-    run(problem, path, warm=load_resumed(path), method="swap2", max_iter=20)
-    assert len(tries) > 10
+    run(make(), path, callbacks=[lose_the_folder], exact=True)
     (warning,) = [text for text in caplog.messages if str(path) in text]
-    assert "No space left on device" in warning
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])
-def test_an_interval_is_some_seconds(every):
-    with pytest.raises(InputError, match="seconds apart"):
-        Checkpoint("run.ckpt", every)
+    assert "No such file or directory" in warning
+    assert [there for there, _ in groupby(existed)] == [False, True, False, True]
+    load_model(path)

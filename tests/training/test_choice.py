@@ -3,24 +3,19 @@
 import math
 import re
 import signal
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ooc_fw import InputError, TrainOptions, make_kernel, open_dataset
+from ooc_fw import TrainOptions, make_kernel, open_dataset
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.plan import Session, plan_exact, workload
+from ooc_fw.solver.plan import Session, workload
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
-from ooc_fw.training.choice import (
-    _larger_plan,
-    expect_support,
-    plan_model,
-)
-from ooc_fw.training.fit import fit, read_answers
+from ooc_fw.training.choice import expect_support, plan_model
+from ooc_fw.training.fit import fit, make_problem, read_answers
 
 KERNEL = make_kernel("rbf", gamma=0.3)
 N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
@@ -64,11 +59,8 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     support = len(fit(noisy, TrainOptions(exact=True)).model.support_vectors)
     expected = int(re.search(r"about (\d+) are expected", plan.kind)[1])
     assert expected == pytest.approx(support, rel=0.1)
-    assert str(LIMIT) in plan.kind
-    assert "--exact" in plan.kind
-    other = plan_of(clean)
-    assert other.landmarks is None
-    assert "--landmarks" in other.kind
+    assert f"more than {LIMIT}; --exact" in plan.kind
+    assert plan_of(clean).landmarks is None
     few = noisy.subset(open_dataset(rows()[0][:LIMIT]), np.arange(LIMIT))
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
@@ -79,10 +71,7 @@ def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
     assert (int(small), int(large)) == (100, 400)
     power = math.log(int(many) / int(few)) / math.log(4)
     assert expected == round(int(many) * 3**power)
-    support = len(fit(clean, TrainOptions(tol=1e-2, exact=True)).model.support_vectors)
-    assert expected == pytest.approx(support, rel=0.25)
-    one = expect_support(clean, TrainOptions(), Session(), N_ROWS, N_ROWS)
-    assert one[0] == 12 * int(few)
+    assert expect_support(clean, TrainOptions(), Session(), N_ROWS, N_ROWS)[0] == 12 * int(few)
 
 
 @pytest.mark.parametrize("storage", ["array", "sorted"])
@@ -107,43 +96,27 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     assert plan_of(noisy).landmarks == 40
 
 
-def test_memory_limit(monkeypatch):
-    X, codes = rows()
-    noisy = ClassificationProblem(open_dataset(np.pad(X, ((0, 0), (0, 400)))), codes, KERNEL)
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", 10**6)
-    monkeypatch.setattr("ooc_fw.system.memory._LEAST_VERTICES", 500)
-    with pytest.raises(InputError) as caught:
-        plan_exact(noisy, TrainOptions(memory_limit=1))
-    smallest = caught.value.needed + (16 << 20)
-    plan = plan_of(noisy, memory_limit=smallest)
-    assert plan.landmarks is not None
-    many = ClassificationProblem(noisy.source, np.arange(N_ROWS) % 50, KERNEL)
-    with pytest.raises(InputError, match=r"a limit that would do is \d+MiB$"):
-        plan_of(many, memory_limit=smallest + (16 << 20), landmarks=10**6)
-
-
 def refusal(function, *arguments):
     with pytest.raises(OverLimitError) as caught:
         function(*arguments)
     return int(re.search(r"would do is (\d+)MiB$", str(caught.value))[1]) << 20
 
 
-@pytest.mark.parametrize("n_classes", [2, 60])
-@pytest.mark.parametrize("asked", [{}, {"exact": True}, {"landmarks": 500}])
+@pytest.mark.parametrize(
+    ("n_classes", "asked"),
+    [(2, {}), (20, {}), (2, {"exact": True}), (20, {"exact": True}), (20, {"landmarks": 500})],
+)
 def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes, asked):
     X, _ = rows()
     source = open_dataset(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
     least = refusal(read_answers, "classification", source, TrainOptions(memory_limit=1, **asked))
-    options = TrainOptions(memory_limit=least, **asked)
-    answers, _ = read_answers("classification", source, options)
-    classes, codes = answers["class_labels"], answers["codes"]
-    problem = ClassificationProblem(source, codes, KERNEL, class_labels=classes)
-    plan = plan_model(problem, options, Session())
+    answers, _ = read_answers("classification", source, TrainOptions(memory_limit=least, **asked))
+    problem = make_problem("classification", source=source, kernel=KERNEL, **answers)
+    plan = plan_of(problem, memory_limit=least, **asked)
     assert plan.memory.planned <= least
     if asked:  # the kind that there is without a limit
         assert plan.landmarks == asked.get("landmarks")
     less = TrainOptions(memory_limit=(100 << 20), **asked)
-    assert refusal(read_answers, "classification", source, less) == least
     assert refusal(plan_model, problem, less, Session()) == least
 
 
@@ -161,14 +134,16 @@ def test_without_room_for_an_exact_model_there_are_landmarks():
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "reason"),
+    ("options", "reason"),
     [
-        *(("exact", True, "no landmarks are wanted"), ("method", "swap", "method swap")),
-        *(("lmo", "full", "full oracle"), ("stopping", "absolute", "the absolute gap")),
+        ({"exact": True}, "no landmarks are wanted"),
+        ({"method": "swap"}, "method swap"),
+        ({"lmo": "full"}, "full oracle"),
+        ({"stopping": "absolute"}, "the absolute gap"),
     ],
 )
-def test_what_means_an_exact_model(noisy, option, value, reason):
-    plan = plan_of(noisy, **{option: value})
+def test_what_means_an_exact_model(noisy, options, reason):
+    plan = plan_of(noisy, **options)
     assert plan.landmarks is None
     assert reason in plan.kind
 
@@ -186,10 +161,6 @@ def test_a_fit_is_what_was_chosen(n_classes):
     for own, other in zip(fitted.model.classifiers, asked.model.classifiers, strict=True):
         np.testing.assert_array_equal(own.beta, other.beta)
         np.testing.assert_array_equal(X[fitted.model.rows], fitted.model.support_vectors)
-    again = fitted.renumbered(10 + np.arange(N_ROWS))
-    np.testing.assert_array_equal(again.landmarks.rows, fitted.landmarks.rows + 10)
-    np.testing.assert_array_equal(again.model.rows, again.landmarks.rows)
-    assert (fitted.plan.given.landmarks, fitted.plan.given.exact) == (wanted, False)
 
 
 @pytest.fixture
@@ -213,9 +184,6 @@ def test_a_run_that_ends_early_goes_on_with_more_landmarks(noisy, hurried):
     assert fitted.landmarks.primal.sum() < small.landmarks.primal.sum()
     assert told == sorted(told)  # one run in the eyes of those who look on
     assert fitted.landmarks.iterations == told[-1][0] > small.landmarks.iterations
-    late = Session(started=time.perf_counter() - 300)
-    assert _larger_plan(noisy, plan, Session(), small.landmarks).landmarks == 40
-    assert _larger_plan(noisy, plan, late, small.landmarks) is None
     assert not plan_of(noisy, max_time=300.0, landmarks=40).grows
     assert not plan_of(noisy).grows
     session = Session(checkpoint=Checkpoint("run.ckpt"))  # which is of one number of landmarks

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import FrankWolfeSVC, InputError, Status, TrainOptions, make_kernel, solve
+from ooc_fw import FrankWolfeSVC, Status, TrainOptions, make_kernel, solve
 from ooc_fw.data.rows import CSRRows, row_hashes
-from ooc_fw.data.sources import ArraySource, rows_source
+from ooc_fw.data.sources import rows_source
 from ooc_fw.kernels.functions import RBF
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
-from ooc_fw.solver.loop import solve_problem
 from ooc_fw.training.streams import Stream
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
@@ -164,30 +163,12 @@ def test_columns_may_come_late(density):
     assert solution_of(stream).objective == pytest.approx(expected, rel=2 * TOL)
 
 
-def test_classes_may_come_one_after_the_other(problem):
-    order = np.argsort(problem.y, kind="stable")
-    rest = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
-    chunks = list(cut(rest, int((rest.y < 0).sum())))
-    stream = learn(open_stream(rest), chunks[:1])
-    assert (solution_of(stream).labels == -1).all()
-    stream = learn(stream, chunks[1:] + chunks * 8)
-    assert set(solution_of(stream).labels.tolist()) == {-1, 1}
-    assert assert_consistent(solution_of(stream), rest).gap <= TOL
-
-
-def test_a_signal_at_the_end_of_a_chunk_is_not_lost(problem, monkeypatch):
-    def solve_and_signal(*arguments):
-        solution = solve_problem(*arguments)
+def test_a_signal_in_a_chunk_ends_the_stream(problem):
+    def interrupt(state):
         signal.raise_signal(signal.SIGINT)
-        return solution
 
-    stream = taught(problem, 100)
-    monkeypatch.setattr("ooc_fw.training.streams.solve_problem", solve_and_signal)
     with pytest.raises(KeyboardInterrupt):
-        learn(stream, cut(problem, 100))
-
-
-# -- the bound ---------------------------------------------------------------------------------
+        learn(taught(problem, 100), cut(problem, 100), [interrupt])
 
 
 def test_support_stays_within_its_bound():
@@ -230,9 +211,6 @@ def test_bound_and_penalty_may_change(problem, keep, C):
     assert assert_consistent(solution_of(stream), other).gap <= TOL
 
 
-# -- resuming -----------------------------------------------------------------------------------
-
-
 def test_a_model_with_equal_rows_is_gone_on_from(problem):
     """`fit` takes equal rows for several vertices, a stream for one."""
     labels = np.append(problem.y, problem.y)
@@ -256,34 +234,6 @@ def test_rows_of_some_classes_leave_the_other_pairs_as_they_were(problem):
     assert svc.pairs_[-1].solution.rho == kept == svc.model_.classifiers[-1].rho
 
 
-def test_values_too_large_for_the_kernel_are_refused(problem):
-    huge = problem.X.copy()
-    huge[3, 2] = 1e38
-    with pytest.raises(InputError, match="too large"):
-        learn(open_stream(problem), [(huge, problem.y)])
-
-
-# -- parts -------------------------------------------------------------------------------------
-
-
-def test_large_sources_come_in_chunks(monkeypatch, problem):
-    monkeypatch.setattr("ooc_fw.training.streams.CHUNK_BYTES", 20 * 5 * 4)
-    sizes = []
-
-    def counted(problem, *others):
-        sizes.append(problem.source.n_rows)
-        return solve_problem(problem, *others)
-
-    monkeypatch.setattr("ooc_fw.training.streams.solve_problem", counted)
-    codes = (problem.y > 0).astype(np.int64)
-    stream = open_stream(problem).learn(ArraySource(problem.X), codes)
-    assert len(sizes) == 12
-    assert stream.n_rows == len(problem.X)
-
-
-# -- large penalties -----------------------------------------------------------------------------
-
-
 def test_a_stream_settles_at_a_large_penalty():
     """The first chunk alone is a problem that `solve` solves, and the gaps of all chunks pass."""
     problem = make_problem(RBF(gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
@@ -294,15 +244,6 @@ def test_a_stream_settles_at_a_large_penalty():
         assert solution_of(stream).sampled_gap <= 1e-3
     whole = learn(open_stream(problem, tol=1e-3), cut(problem))
     assert solution_of(whole).objective == pytest.approx(problem.optimum.objective, rel=1e-3)
-
-
-def test_a_stream_that_does_not_settle_says_so(problem, monkeypatch):
-    with monkeypatch.context() as short:
-        short.setattr("ooc_fw.solver.loop._IDLE_ROUNDS", 0)
-        stream = learn(open_stream(problem), cut(problem, 80, 160))
-    assert solution_of(stream).status is Status.UNSETTLED
-    stream = learn(stream, [*cut(problem)] * 2)
-    assert solution_of(stream).status is Status.STREAMED
 
 
 def test_it_is_said_once_that_rows_are_left_out(caplog):

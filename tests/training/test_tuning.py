@@ -1,12 +1,11 @@
 """Choosing C and gamma: errors are those of single trainings, and time limits are kept."""
 
-import h5py
 import numpy as np
 import pytest
 from sklearn import metrics
 
 import ooc_fw
-from ooc_fw import InputError, make_kernel, open_dataset, solve, tune
+from ooc_fw import make_kernel, open_dataset, solve, tune
 from ooc_fw.data.views import draw_parts
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import OutOfTimeError
@@ -38,23 +37,20 @@ def thirds():
 
 def test_best_has_the_least_error_and_is_trained_on_all_rows(data):
     X, y = data
-    found = [tune(X, y, Cs=[1, 8, 64], gammas=[0.2, 1.0], seed=3) for _ in range(2)]
-    result = found[0]
-    assert [(p.gamma, p.C) for p in result.points] == [
-        (g, C) for g in (0.2, 1.0) for C in (1, 8, 64)
-    ]
-    last = [p for p in result.points if p.stage == result.best.stage]
-    assert result.best.error == min(p.error for p in last) < 0.2
+    result, again = (tune(X, y, Cs=[1, 8, 64], gammas=[0.2, 1.0], seed=3) for _ in range(2))
+    points = [(gamma, C) for gamma in (0.2, 1.0) for C in (1, 8, 64)]
+    assert [(point.gamma, point.C) for point in result.points] == points
+    last = [point for point in result.points if point.stage == result.best.stage]
+    assert result.best.error == min(point.error for point in last) < 0.2
     assert result.best.n_validated == 600  # each row once, in four parts
     model, (own,) = result.model, result.model.classifiers
     assert (model.C, model.kernel.gamma) == (result.best.C, result.best.gamma)
-    assert model.status == "converged"
     signs = np.where(y > 2, 1, -1).astype(np.int8)
     gap = SmallProblem(model.kernel, X, signs, model.C).truth(model.rows, own.alpha).gap
     assert gap <= own.certified_gap <= 1e-3
     np.testing.assert_array_equal(model.classes, [1, 4])
-    assert [p.error for p in result.points] == [p.error for p in found[1].points]
-    np.testing.assert_array_equal(own.alpha, found[1].model.classifiers[0].alpha)
+    assert [point.error for point in result.points] == [point.error for point in again.points]
+    np.testing.assert_array_equal(own.alpha, again.model.classifiers[0].alpha)
 
 
 def test_errors_are_those_of_single_trainings(data):
@@ -94,9 +90,6 @@ def test_several_classes(thirds, landmarks):
     assert result.model.kind == ("landmarks" if landmarks else "exact")
     assert len(result.model.classifiers) == 3
     assert (result.model.predict(X) == y).mean() > 0.8
-    rare = np.where(np.arange(450) == 7, "south", y)
-    with pytest.raises(InputError, match="no rows of one class"):
-        tune(X, rare, Cs=[1], gammas=[1.0])
 
 
 @pytest.mark.parametrize("metric", ["balanced_accuracy", "auc"])
@@ -112,27 +105,6 @@ def test_other_metrics(metric):
         assert found.best in weighted
         predicted = found.model.predict(X[keep])
         assert metrics.balanced_accuracy_score(y[keep], predicted) > 0.6
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"Cs": []}, "nothing to try"),
-        ({"Cs": [0.0, 1]}, "C must be a positive number"),
-        ({"metric": "f1"}, "f1 is not for classification; choose by accuracy or"),
-        ({"gammas": ["wide"]}, "gamma must be"),
-        ({"epsilon": 1.0}, "epsilon is for the task regression"),
-        ({"ordinary": "a"}, "ordinary is for the task novelty"),
-        ({"task": "ranking"}, "task must be one of classification, novelty, regression"),
-        ({"metric": "r2"}, "metric r2 is not for classification"),
-        ({"metric": "auc"}, r"auc is for two classes, and .* has 3; use balanced"),
-    ],
-)
-def test_values_that_cannot_be_used(thirds, change, message):
-    with pytest.raises(InputError, match=message):
-        tune(*thirds, **{"Cs": [1], "gammas": ["auto"], **change})
-    with pytest.raises(TypeError, match="max_tim"):
-        tune(*thirds, max_tim=1)
 
 
 @pytest.mark.parametrize(
@@ -166,19 +138,6 @@ def test_a_memory_limit_holds(data):
     result = tune(*data, Cs=[1, 2000], gammas=[0.5, 1.0], memory_limit=limit)
     assert result.model.status == "converged"
     assert ooc_fw.system.memory.peak_rss_bytes() <= limit
-
-
-def test_it_is_said_once_that_rows_are_not_shuffled(tmp_path, caplog):
-    X, y = rings(2500)
-    order = np.argsort(y, kind="stable")
-    with h5py.File(tmp_path / "sorted.h5", "w") as file:
-        file["X"] = X[order]
-        file["y"] = y[order]
-    tune(tmp_path / "sorted.h5", Cs=[1, 10], gammas=["auto"])
-    assert caplog.text.count("is not marked as shuffled") == 1
-
-
-# -- stages and time -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -250,9 +209,6 @@ def test_landmarks_take_the_place_of_an_exact_model_that_there_is_no_time_for(da
     assert (result.model.status, result.model.kind) == ("converged", "landmarks")
 
 
-# -- other tasks ---------------------------------------------------------------------------------
-
-
 def test_regression_is_searched_by_r2(short):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(900, 3)).astype(np.float32)
@@ -270,29 +226,18 @@ def test_novelty_learns_ordinary_rows_alone():
     X = rng.normal(size=(1000, 3)).astype(np.float32)
     y = np.where(np.arange(1000) < 450, "odd", "usual")
     X[:450] += 4
-    said = []
-    result = tune(X, y, task="novelty", Cs=[0.1, 1], gammas=["auto"], say=said.append)
-    words = "550 rows labelled usual are ordinary, and alone are learned; 450 others are nov"
-    assert words in said[0]
+    one = {"task": "novelty", "Cs": [0.1], "gammas": ["auto"]}
+    result = tune(X, y, **one)
     assert (result.metric, result.model.task, result.ordinary) == ("auc", "novelty", "usual")
     weighted = np.unpackbits(result.model.weighted_rows)[:1000]
     np.testing.assert_array_equal(weighted, y == "usual")
     np.testing.assert_array_equal(result.model.support_vectors, X[result.model.rows])
     assert metrics.roc_auc_score(y == "usual", result.model.decision_function(X)) > 0.99
-    few = slice(440, None)
-    one = {"task": "novelty", "Cs": [1], "gammas": ["auto"]}
-    assert tune(X[few], y[few], **one).best.error < 0.02
+    assert tune(X[440:], y[440:], **one).best.error < 0.02
     three = np.where(np.arange(1000) > 990, "rare", y)
-    with pytest.raises(InputError, match=r"3 different labels.*--ordinary LABEL"):
-        tune(X, three, **one)
-    with pytest.raises(InputError, match="has the label 7"):
-        tune(X, y, **one, ordinary=7)
     named = tune(X, three, task="novelty", ordinary="odd", gammas=["auto"])
     assert (named.ordinary, named.n_rows) == ("odd", 450)
     assert {30, 300, 3000, 30000} <= {round(p.C * 450) for p in named.points}
-
-
-# -- warm starts ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -319,15 +264,3 @@ def test_a_path_ends_where_single_trainings_do(problem, method, tol):
         assert warm.objective * (1 - tol) ** 2 <= cold.objective
         again = solve(*problem, TrainOptions(C=C), warm=(cold.rows, 3 * cold.alpha))
         assert again.iterations < cold.iterations
-
-
-@pytest.mark.parametrize(
-    ("rows", "alpha"),
-    [
-        *(([0, 0], [1, 1]), ([0, 600], [1, 1]), ([-1, 2], [1, 1]), ([0, 1], [1, -1])),
-        *(([0, 1], [0, 0]), ([0, 1], [1]), ([0, 1], [1, np.nan])),
-    ],
-)
-def test_warm_starts_that_mean_nothing(problem, rows, alpha):
-    with pytest.raises(InputError, match="warm"):
-        solve(*problem, TrainOptions(), warm=(np.array(rows), np.array(alpha, float)))
