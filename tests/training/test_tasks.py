@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ooc_fw import FrankWolfeOneClass, FrankWolfeSVR, TrainOptions, make_kernel, open_dataset
+from ooc_fw import (
+    FrankWolfeOneClass,
+    FrankWolfeSVC,
+    FrankWolfeSVR,
+    TrainOptions,
+    make_kernel,
+    open_dataset,
+)
 from ooc_fw.options import TaskOptions
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.memory import OverLimitError
@@ -60,7 +67,7 @@ def test_options_of_tasks_belong_to_one_task():
 
 @pytest.mark.grid
 @parametrize_with_checks(
-    [FrankWolfeSVR(), FrankWolfeOneClass()],
+    [FrankWolfeSVC(), FrankWolfeSVR(), FrankWolfeOneClass()],
     expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
 )
 def test_scikit_learn_checks(estimator, check):
