@@ -1,0 +1,233 @@
+"""Damage: files of every kind that are cut, flipped or changed are named, or change no answer.
+
+Text that is not compressed has no mark of its end, and `.npy` files have no checksums.
+"""
+
+import lzma
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
+from ooc_fw.problem import ClassificationProblem
+from ooc_fw.solver.plan import Session
+from ooc_fw.solver.surroundings import Checkpoint
+from ooc_fw.training.checkpoint import load_resumed
+from ooc_fw.training.fit import fit
+from tests.support.files import write_dense
+from tests.support.methods import grid
+
+
+class Example(NamedTuple):
+    """A file of some kind, and a command that reads it and writes another one."""
+
+    path: object
+    command: tuple
+    out: object
+
+
+def make_example(kind, folder, table, text_file, data_file, model_file, ooc_fw):
+    out = folder / "out"
+    train = "-o", out, "--method", "fw", "--lmo", "sampled", "--tol", 0.1, "--quiet"
+    if kind in ("dense", "sparse"):
+        path = folder / "data.h5"
+        ooc_fw("convert", text_file, path, f"--{kind}", "--quiet").done()
+        return Example(path, ("train", path, *train), out)
+    if kind == "npy":
+        np.save(folder / "X.npy", table.X)
+        np.save(folder / "y.npy", table.y)
+        labels = "--labels", folder / "y.npy"
+        return Example(folder / "X.npy", ("train", folder / "X.npy", *labels, *train), out)
+    if kind == "parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = {"y": table.y} | {f"x{k}": column for k, column in enumerate(table.X.T)}
+        path, data, model = (folder / name for name in ("t.parquet", "d.h5", "m.h5"))
+        parquet.write_table(pyarrow.table(columns), path)
+        ooc_fw("convert", path, data, "--label", "y", "--quiet").done()
+        ooc_fw("train", data, "-o", model, "--quiet").done()
+        return Example(path, ("predict", model, path, "-o", out), out)
+    if kind == "packed text":
+        path = folder / "text.xz"
+        path.write_bytes(lzma.compress(text_file.read_bytes()))
+        return Example(path, ("predict", model_file, path, "-o", out), out)
+    if kind == "model":
+        path = shutil.copy(model_file, folder / "model.h5")
+        return Example(path, ("predict", path, data_file, "-o", out), out)
+    if kind == "log":
+        path = folder / "run.log"
+        ooc_fw("train", data_file, *train, "--log", path).done()
+        return Example(path, ("plot", path, "-o", folder / "out.png"), folder / "out.png")
+    path = folder / "run.ckpt"
+    ooc_fw("train", data_file, *train, "--max-iter", 3, "--checkpoint", path).done()
+    return Example(path, ("train", data_file, *train, "--resume", path), out)
+
+
+@pytest.fixture
+def example(request, tmp_path, table, text_file, data_file, model_file, ooc_fw):
+    given = table, text_file, data_file, model_file, ooc_fw
+    return make_example(request.param, tmp_path, *given)
+
+
+def assert_found_or_harmless(ooc_fw, example, contents, expected):
+    """Run the command with other contents of its input; whether it was refused."""
+    path, command, out = example
+    path.write_bytes(contents)
+    out.write_bytes(b"older")
+    outcome = ooc_fw(*command)
+    assert path.read_bytes() == contents
+    assert not list(path.parent.glob(".*"))
+    if outcome.status == 0:
+        assert expected is None or out.read_bytes() == expected
+        return False
+    outcome.assert_refused(str(path))
+    assert out.read_bytes() == b"older"
+    return True
+
+
+CUT = ["dense", "model", "checkpoint", "packed text", "npy", "sparse", "parquet"]
+
+
+@pytest.mark.parametrize("example", grid(CUT, quick=5), indirect=True)
+def test_a_file_that_is_cut_short_is_refused(example, ooc_fw):
+    whole = example.path.read_bytes()
+    for length in [*range(0, len(whole), len(whole) // 5), len(whole) - 1]:
+        assert assert_found_or_harmless(ooc_fw, example, whole[:length], None)
+
+
+FLIPPED = ["dense", "model", "checkpoint", "packed text", "sparse"]
+
+
+@pytest.mark.parametrize("example", grid(FLIPPED, quick=4), indirect=True)
+def test_a_flipped_bit_is_found_or_harmless(example, ooc_fw):
+    whole = example.path.read_bytes()
+    ooc_fw(*example.command).done()
+    expected = example.out.read_bytes()
+    rng = np.random.default_rng(0)
+    n_found = 0
+    for place in rng.integers(len(whole), size=15).tolist():
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        n_found += assert_found_or_harmless(ooc_fw, example, bytes(flipped), expected)
+    assert n_found > 0
+
+
+@pytest.mark.parametrize("example", ["log"], indirect=True)
+def test_a_log_is_drawn_as_far_as_it_can_be_read(example, ooc_fw):
+    whole = example.path.read_bytes()
+    start = whole.index(b"\n") + 1
+    for length in (0, start // 2, start):  # there is nothing to draw
+        assert assert_found_or_harmless(ooc_fw, example, whole[:length], None)
+    garbled = whole[:start] + b"\0" + whole[start + 1 :]
+    for readable in (whole[:-5], garbled):
+        assert not assert_found_or_harmless(ooc_fw, example, readable, None)
+
+
+# -- during a run --------------------------------------------------------------------------------
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size * 2 // 3)
+
+
+def rot(path):
+    """Flip a bit of a number; size and time of change stay as they are."""
+    with h5py.File(path) as file:
+        values = file["X"] if isinstance(file["X"], h5py.Dataset) else file["X/data"]
+        begin = values.id.get_chunk_info(values.id.get_num_chunks() - 1).byte_offset
+    stamps = path.stat()
+    with open(path, "r+b") as file:
+        file.seek(begin + 9)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 4]))
+    os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+
+
+def replace(path):
+    shutil.copy(path, path.with_name("copy"))
+    os.replace(path.with_name("copy"), path)
+
+
+def another_writer(path):
+    with open(path, "r+b") as file:
+        file.seek(700)
+        file.write(b"other")
+
+
+CHANGES = [(cut, True), (rot, True), (rot, False), (replace, False), (os.unlink, True)]
+CHANGES.append((another_writer, False))
+
+
+@dataclass
+class ThenChange(Checkpoint):
+    """Changes the data once it has been written, the first time or before the last pass."""
+
+    change: Callable[[], None] | None = None
+    early: bool = True
+
+    def save(self, weights, draws=None):
+        super().save(weights, draws)
+        if self.change and (self.early or draws.iteration == N_STEPS):
+            self.change()
+            self.change = None
+
+
+N_STEPS = 20
+
+
+@pytest.mark.parametrize(
+    ("example", "change", "early"),
+    grid(
+        [
+            (kind, *one)
+            for kind in ("dense", "sparse", "npy")
+            for one in CHANGES
+            if (kind, one[0]) != ("npy", rot)
+        ],
+        quick=len(CHANGES),
+    ),
+    indirect=["example"],
+)
+def test_data_that_change_during_a_run_are_named(example, tmp_path, change, early):
+    """The checkpoint of the run is good: it goes on when the data are there again."""
+    path, checkpoint = example.path, tmp_path / "run.ckpt"
+    whole, stamps = path.read_bytes(), path.stat()
+    labels = tmp_path / "y.npy" if path.suffix == ".npy" else None
+
+    def train(n_steps, resumed=None, **session):
+        with open_dataset(path, labels) as source:
+            codes = (source.labels(0, source.n_rows) > 0).astype(np.int64)
+            problem = ClassificationProblem(source, codes, make_kernel("rbf", gamma=1.0))
+            options = TrainOptions(method="fw", lmo="sampled", tol=0.1, max_iter=n_steps)
+            return fit(problem, options, Session(**session), resumed)
+
+    kept = ThenChange(checkpoint, 0.0, change=partial(change, path), early=early)
+    with pytest.raises(InputError) as caught:
+        train(N_STEPS, checkpoint=kept)
+    assert str(caught.value).startswith(f"{path} is damaged: X" if change is rot else str(path))
+    path.write_bytes(whole)
+    os.utime(path, ns=(stamps.st_atime_ns, stamps.st_mtime_ns))
+    assert train(None, load_resumed(checkpoint)).model.status == Status.CONVERGED
+
+
+@pytest.mark.process
+def test_a_compression_that_is_not_installed(nursery, table, tmp_path):
+    path = write_dense(tmp_path / "data.h5", table.X, table.y)
+    with h5py.File(path, "a") as file:
+        del file["X"]
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk(table.X.shape)
+        made.set_filter(40_000, h5py.h5z.FLAG_OPTIONAL, (1,))
+        space = h5py.h5s.create_simple(table.X.shape)
+        h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F32LE, space, made)
+        file["X"].id.write_direct_chunk((0, 0), b"packed", filter_mask=0)
+    for command in (("train", path, "--quiet"), ("info", path)):
+        nursery.run(*command).assert_failed(path, "plugin")
+    assert list(tmp_path.iterdir()) == [path]
