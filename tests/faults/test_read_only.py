@@ -48,24 +48,19 @@ def test_before_the_run(ooc_fw, locking, data_file, model_file, text_file):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("what", ["model", "checkpoint", "spool", "output"])
-def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeypatch, what):
+@pytest.mark.parametrize("command", ["train", "convert"])
+def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeypatch, command):
     folder, lock = locking
-    kept = tmp_path / "kept"
+    kept, out = tmp_path / "kept", folder / "out.h5"
     kept.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(kept))
-    out, checkpoint = folder / "out.h5", folder / "run.ckpt"
-    train = "train", data_file, "-o", out, "--method", "fw", "--max-iter", 40, "--quiet"
-    convert = "convert", text_file, out, "--quiet"
-    saving = (*train, "--checkpoint", checkpoint)
-    command, moment, named = {
-        "model": (train, "ooc_fw.model.record.write_atomic", out),
-        "checkpoint": (saving, "ooc_fw.model.record.write_atomic", checkpoint),
-        "spool": ((*convert, "--no-shuffle"), "ooc_fw.convert.convert._Conversion.learn", out),
-        "output": (convert, "ooc_fw.convert.convert.atomic_path", out),
-    }[what]
-    ooc_fw(*command).done()
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    given, moment = {
+        "train": (data_file, "ooc_fw.model.record.write_atomic"),
+        "convert": (text_file, "ooc_fw.convert.convert.atomic_path"),
+    }[command]
+    run = command, given, *(["-o"] if command == "train" else []), out, "--quiet"
+    ooc_fw(*run).done()
+    before = out.read_bytes()
     original = pkgutil.resolve_name(moment)
 
     def locked(*arguments):
@@ -76,16 +71,15 @@ def test_during_the_run(ooc_fw, locking, data_file, text_file, tmp_path, monkeyp
         return original(*arguments)
 
     monkeypatch.setattr(moment, locked)
-    outcome = ooc_fw(*command)
+    outcome = ooc_fw(*run)
     assert outcome.status == 3
-    if what == "checkpoint":
-        assert f"the checkpoint {checkpoint} cannot be written" in outcome.err
-    if what in ("model", "checkpoint"):
-        assert f"{out} cannot be written (" in outcome.err
+    if command == "train":
         (other,) = kept.rglob(out.name)
+        assert f"{out} cannot be written (" in outcome.err
         assert f"the model is in {other}" in outcome.err
-        assert other.read_bytes() == before[out]
+        assert other.read_bytes() == before
     else:
-        assert f"ooc-fw: {named}: " in outcome.err
+        assert f"ooc-fw: {out}: " in outcome.err
         assert outcome.err.count("\n") == 1
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert list(folder.iterdir()) == [out]
+    assert out.read_bytes() == before
