@@ -1,8 +1,8 @@
-"""What an active set grows in: arrays, rows, and as many rows of kernel values as fit a budget.
+"""Storage of a growing active set: arrays, rows, and rows of kernel values within a budget.
 
-A row of kernel values holds those between one vertex and all vertices. While all rows fit, this is
-the whole symmetric block, and nothing is computed twice. Otherwise it is a cache of rows, and the
-row used least recently goes first.
+A row of kernel values holds the values between one vertex and all vertices. As long as all rows
+fit, they are the whole symmetric block, and no value is computed twice. If not, they are a cache,
+and the row that was not used for the longest time goes first.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.system.memory import bytes_above
 
-_WIDEST = 8  # a cache of rows serves up to 8 times the vertices of the largest whole block
-_RIDGE_SHARE = 0.2  # share of 1/C that the least eigenvalue of the rounding errors may reach
+_WIDEST = 8  # a cache of rows serves up to 8 times as many vertices as the largest whole block
+_RIDGE_SHARE = 0.2  # rounding errors may have an eigenvalue of minus this share of 1/C
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
-# MAP_NORESERVE: without it, Linux might refuse a large table of which little is used.
+# MAP_NORESERVE: without it, Linux might refuse a large table although little of it is used.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class GrowingArray:
-    """An array whose first axis grows; `tail` is the shape of one element along it."""
+    """An array whose first axis grows; `tail` is the shape of an element."""
 
     def __init__(self, dtype: Any, tail: tuple[int, ...] = ()) -> None:
         self.hold(np.empty((0, *tail), dtype=dtype))
 
     def hold(self, block: npt.NDArray[Any]) -> None:
-        """Hold these elements in place of all others, without a copy."""
+        """Replace all elements by these, without a copy."""
         self._buffer = block
         self._size = len(block)
 
     @property
     def view(self) -> npt.NDArray[Any]:
-        """What it holds; writes go through. Stale once the array has grown."""
+        """The elements, writable; a view that is stale after the array has grown."""
         return self._buffer[: self._size]
 
     def append(self, block: npt.NDArray[Any]) -> None:
@@ -61,7 +61,7 @@ class GrowingArray:
 
 
 class GrowingRows:
-    """Dense or sparse rows that grow; the kind is that of the first block added."""
+    """Dense or sparse rows that grow; all blocks are of the same kind."""
 
     def __init__(self) -> None:
         self._dense: GrowingArray | None = None
@@ -73,7 +73,7 @@ class GrowingRows:
 
     @property
     def view(self) -> Rows:
-        """The rows held. Stale once rows were added."""
+        """The rows; a view that is stale after rows were added."""
         if self._dense is not None:
             return self._dense.view
         return CSRRows(self._data.view, self._indices.view, self._indptr.view, self._n_features)
@@ -102,15 +102,15 @@ class GrowingRows:
 
 
 class LazyTable:
-    """Rows of numbers, zeros at first, whose memory pages are taken when first written.
+    """Rows of zeros, whose pages take memory when they are first written.
 
-    `values` has at least `n_rows` rows and `n_columns` columns. Its pages have 4 KiB rather than
-    being huge, so that only the part in use becomes resident.
+    `values` has at least `n_rows` rows and `n_columns` columns. Its pages have 4 KiB and are not
+    huge, so that only the part in use becomes resident.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
         item = np.dtype(dtype).itemsize
-        # With rows a multiple of a page apart, a column would fall into one set of the cache.
+        # If rows were a multiple of a page apart, a column would fall into one set of the cache.
         width = n_columns // 1024 * 1024 + 1040
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self._pages = mmap.mmap(-1, max(1, n_rows) * width * item, flags=flags)
@@ -120,7 +120,7 @@ class LazyTable:
         self.values = np.frombuffer(self._pages, dtype=dtype).reshape(-1, width)
 
     def row_bytes(self, n_columns: int) -> int:
-        """Bytes of memory that a row takes of which `n_columns` were written."""
+        """Bytes of memory that a row takes if `n_columns` of it were written."""
         # A row may begin and end within a page.
         return min(self._stride, n_columns * self.values.itemsize + 2 * mmap.PAGESIZE)
 
@@ -132,20 +132,20 @@ class LazyTable:
 
 
 def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) -> np.dtype[Any]:
-    """Smallest type of the kernel values of m vertices in which steps see a convex problem.
+    """Smallest type for the kernel values of m vertices in which steps see a convex problem.
 
-    `largest_C` is their largest penalty, and `largest_value` the largest k(x, x). `quantised` says
-    whether 16 bits may be used at all: for kernels with values in [0, 1].
+    `largest_C` is the largest penalty, and `largest_value` the largest k(x, x). `quantised` allows
+    16 bits: the kernel has values in [0, 1].
 
     Notes
     -----
-    In 16 bits, values are multiples of 1/65535. The errors, below 1e-5, move a gradient in
-    proportion to the weight moved since the last exact gradient, so that an exact gradient now and
-    then is enough, as long as steps see a convex problem. The errors are a symmetric matrix of
-    entries with some standard deviation sigma, whose eigenvalues reach down to about -2 sigma
-    sqrt(m), like those of a random matrix; the diagonal 1/C must outweigh that. Numbers rounded to
-    multiples of h have sigma = h / sqrt(12), and float32 numbers are at most 2^-23 of the largest
-    one apart. Measured on RBF kernels, runs in 16 bits fail where C 2 sigma sqrt(m) comes near 0.5.
+    In 16 bits, values are multiples of 1/65535, with errors below 1e-5. They move a gradient in
+    proportion to the weight moved since the last exact gradient. An exact gradient from time to
+    time is enough if steps see a convex problem. The errors are a symmetric matrix. If its entries
+    have a standard deviation sigma, its eigenvalues reach down to about -2 sigma sqrt(m), like
+    those of a random matrix. The diagonal 1/C must outweigh that. Rounding to multiples of h has
+    sigma = h / sqrt(12), and two float32 numbers are at most 2^-23 of the largest one apart. Runs
+    with RBF kernels in 16 bits were seen to fail if C 2 sigma sqrt(m) came near 0.5.
     """
     largest_step = _RIDGE_SHARE / largest_C * math.sqrt(3 / max(m, 1))
     if quantised and largest_step >= _STEP16:
@@ -156,8 +156,8 @@ def value_type(m: int, largest_C: float, largest_value: float, quantised: bool) 
 class KernelRows:
     """Rows of kernel values between at most `n_max` vertices, in `budget` bytes.
 
-    They begin in 16 bits if `quantised`, else in float32. Rows are given up where the process would
-    exceed the `limit`, in bytes. The rows held are the first of `values`.
+    They begin in 16 bits if `quantised`, else in float32. Rows are given up if the process would
+    exceed the `limit`, in bytes. The rows in use are the first of `values`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class KernelRows:
         self._budget = budget
         self._limit = limit
         self.capacity = min(n_max, _WIDEST * self._side(dtype))  # most vertices, in any type
-        self.clock = 0  # the time that `used` notes
+        self.clock = 0  # the time for `used`
         self._slots = GrowingArray(np.int64)
         self._open(dtype)
 
@@ -196,12 +196,12 @@ class KernelRows:
 
     @property
     def slots(self) -> Int64Array:
-        """Place of each vertex's row in `values`, -1 where it is not held; shape (m,)."""
+        """Place of each vertex's row in `values`, or -1 if there is none; shape (m,)."""
         return self._slots.view
 
     @property
     def block(self) -> core.KernelBlock:
-        """The rows as compiled functions take them."""
+        """The rows in the form that compiled functions take."""
         return core.KernelBlock(self.values, np.array([self.unit]), self.slots, self.used)
 
     @property
@@ -210,12 +210,12 @@ class KernelRows:
         return self._n_held == len(self)
 
     def change(self, dtype: npt.DTypeLike) -> None:
-        """Hold values of another type from now on, but no row before `fill`."""
-        del self.values, self._table  # frees their memory before more is taken
+        """Change the type of the values, and forget all rows; `fill` computes them again."""
+        del self.values, self._table  # frees their memory before the new table takes some
         self._open(np.dtype(dtype))
 
     def fill(self, engine: Engine, z: Operand) -> None:
-        """Compute the rows of all vertices, if they fit; otherwise steps fetch what they need."""
+        """Compute the rows of all vertices if they fit; if not, steps fetch the rows they need."""
         m = len(self)
         if 0 < m <= self._make_room():
             self._fill(np.arange(m), engine, z)
@@ -226,9 +226,9 @@ class KernelRows:
         return bool(held + copies * m * m * self.dtype.itemsize <= self._budget)
 
     def add(self, n_new: int, engine: Engine, z: Operand, *, fill: bool = True) -> None:
-        """Add rows and columns of `n_new` more vertices, the last ones of `z`, up to `capacity`.
+        """Add rows and columns for `n_new` more vertices, the last ones of `z`, up to `capacity`.
 
-        Unless they are to be filled, no row is held from now on.
+        Without `fill` all rows are forgotten.
         """
         before = len(self)
         self._slots.append(np.full(n_new, -1, dtype=np.int64))
@@ -247,11 +247,11 @@ class KernelRows:
 
     @property
     def batch(self) -> int:
-        """Rows that may be fetched together, so that the one used last stays."""
+        """Number of rows that may be fetched together: the row used last has to stay."""
         return max(1, self._room() // 2)
 
     def fetch(self, places: Int64Array, engine: Engine, z: Operand) -> None:
-        """Hold the rows of some vertices: of two, or no more than a batch."""
+        """Compute the missing rows of some vertices: two, or at most a batch."""
         self.clock += 1
         held = self.slots[places]
         self.used[held[held >= 0]] = self.clock
@@ -259,7 +259,7 @@ class KernelRows:
             self._fill(places[held < 0], engine, z)
 
     def keep(self, places: Int64Array) -> None:
-        """Forget all vertices but those at `places` (increasing), which move together."""
+        """Forget all vertices except those at the increasing `places`, and close the gaps."""
         slots = self.slots[places]
         held = np.flatnonzero(slots >= 0)
         held = held[np.argsort(slots[held])]
@@ -273,7 +273,7 @@ class KernelRows:
         self._make_room()
 
     def _fill(self, places: Int64Array, engine: Engine, z: Operand) -> Int64Array:
-        """Compute the rows of vertices that are not held, and return their slots."""
+        """Compute the missing rows of vertices, and return their slots."""
         slots = self._take_slots(len(places))
         m = len(self)
         together = slots[-1] - slots[0] + 1 == len(slots)
@@ -292,7 +292,7 @@ class KernelRows:
         return slots
 
     def _take_slots(self, n: int) -> Int64Array:
-        """Free slots, increasing; the rows used least recently give up theirs."""
+        """Increasing free slots; if there are too few, the rows used longest ago give up theirs."""
         room = min(self._room(), len(self))  # so many slots are enough for all rows
         free = np.arange(self._n_held, min(self._n_held + n, room))
         oldest = np.argsort(self.used[: self._n_held], kind="stable")[: n - len(free)]
@@ -305,14 +305,14 @@ class KernelRows:
         self.slots[places] = slots
 
     def _room(self) -> int:
-        """Rows of the values of all vertices that fit the budget."""
+        """Number of rows, with values for all vertices, that fit the budget."""
         row_bytes = max(1, self._table.row_bytes(len(self)))
         return max(2, min(len(self.values), self._budget // row_bytes))
 
     def _make_room(self) -> int:
-        """Give up rows until those held fit with all columns; return how many may be added.
+        """Give up rows until the others fit with all columns; return how many may be added.
 
-        The rows used last stay and move to the front, and the memory behind them is released.
+        The rows used last stay and move to the front. The memory behind them is released.
         """
         m = len(self)
         above = bytes_above(self._limit)

@@ -1,7 +1,7 @@
-"""What is decided before a run, in one frozen `Plan`, and the `Session` around it.
+"""The decisions before a run, in one frozen `Plan`, and the `Session` around it.
 
-`plan_exact` plans binary classifiers; `ooc_fw.training.choice.plan_model` plans models of any kind.
-Nothing further down decides again.
+`plan_exact` plans binary classifiers, and `ooc_fw.training.choice.plan_model` plans all models.
+Later code decides nothing again.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 
 logger = logging.getLogger(__name__)
-_warn_once = cache(logger.warning)  # not for each of many runs on one file
+_warn_once = cache(logger.warning)  # one warning for many runs on the same file
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a run has around it, beside the problem and the options: who is told, time, files."""
+    """What a run has beside the problem and the options: callbacks, workers, time, files."""
 
-    callbacks: Sequence[Callback] = ()  # told of steps and every block of a pass
-    # Where the blocks of a certifying pass are looked at; see `data.parallel.borrow_workers`. None
-    # is this process, where steps are always taken. The numbers are the same to the last bit.
+    callbacks: Sequence[Callback] = ()  # called after steps and after each block of a pass
+    # Workers for the blocks of a pass, see `data.parallel.borrow_workers`. None: this process,
+    # which always takes the steps itself. The numbers are the same to the last bit.
     dask: Any = None
     # Reading of `time.perf_counter` from which `max_time` counts.
     started: float = field(default_factory=time.perf_counter)
     checkpoint: Checkpoint | None = None
-    # Bytes of rows that are in RAM whatever the run does; None for those of a source in RAM.
+    # Bytes of rows that are in RAM anyway; None: all rows if the source is in RAM.
     held: int | None = None
-    # Entered by the caller, where several runs share one. By default a run has its own: Ctrl-C
-    # raises before the first step and ends the run with a solution after it.
+    # The caller enters it if several runs share it. By default a run has its own: Ctrl-C raises
+    # before the first step, and later it ends the run with a solution.
     interrupt: DeferredInterrupt | None = None
 
     def deadline(self, options: TrainOptions) -> Deadline:
@@ -61,19 +61,19 @@ class Session:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decided before a run."""
+    """The decisions before a run."""
 
-    # Every "auto" is replaced, `landmarks` or `exact` says which model is trained, and `threads`
-    # are no more than there is memory for.
+    # The options without "auto": `landmarks` or `exact` tells the kind of model, and there are no
+    # more `threads` than fit the memory.
     options: TrainOptions
-    # The options as they were given, but for `landmarks` and `exact`: for pairs of classes and
-    # parts of the rows, whose method, oracle and memory may differ from those of all rows.
+    # The options as given, apart from `landmarks` and `exact`. Pairs of classes and parts of the
+    # rows start from these: their method, oracle and memory may differ from those for all rows.
     given: TrainOptions
-    memory: MemoryPlan  # of one classifier on all rows, if there are several exact ones
+    memory: MemoryPlan  # for one classifier on all rows, if there are several exact ones
     kind: str = ""  # one line: why the model is exact, or has landmarks
-    method: str = ""  # one line: which method and oracle an exact model takes, and why
+    method: str = ""  # one line: the method and oracle of an exact model, and why
     quantised: bool = False  # whether kernel values between vertices begin in 16 bits
-    grows: bool = False  # whether landmarks are added while a time limit leaves time for more
+    grows: bool = False  # whether landmarks are added as long as a time limit allows
 
     @property
     def landmarks(self) -> int | None:
@@ -81,7 +81,7 @@ class Plan:
         return self.memory.landmarks or None
 
     def with_options(self, **changes: Any) -> Plan:
-        """The same with other options, on which no other part depends."""
+        """The plan with other options; no other part of it depends on these."""
         return replace(self, options=replace(self.options, **changes))
 
 
@@ -93,10 +93,10 @@ def plan_exact(
     memory: MemoryPlan | None = None,
     kind: str = "",
 ) -> Plan:
-    """Plan of an exact binary classifier of all rows of a problem, whatever its classes.
+    """Plan an exact binary classifier on all rows, for a problem with any classes.
 
-    `memory` is given where it was planned before. OverLimitError is raised when the memory limit
-    cannot be met, and InputError for a method or an oracle that does not exist or fit.
+    `memory` is given if it was planned before. OverLimitError is raised if the memory limit cannot
+    be met, and InputError if the method or the oracle does not exist or does not fit.
     """
     session = session or Session()
     n_rows = problem.source.n_rows
@@ -107,18 +107,18 @@ def plan_exact(
         memory = plan_memory(work, options.memory_limit, memory_total())
     why = "as asked" if given.method != "auto" else f"fits any size, here {n_rows} rows"
     method = f"method {options.method}, {options.lmo} oracle: {why}"
-    # Gradients between many vertices can be computed anew; single steps move more weight, and
-    # round more. Of one class, rho may be far below 1.
+    # 16 bits serve a rule that takes many vertices, since it computes gradients anew. Single steps
+    # move more weight and round more. For one class rho may be far below 1.
     fits = STEP_RULES[options.method].takes_many and problem.kernel.constant_diagonal
     fits = fits and problem.task != "novelty"
-    # The kernel values of 2^14 rows with each other take 1 GiB in float32.
+    # The kernel values between 2^14 rows take 1 GiB in float32.
     quantised = fits and (options.memory_limit is not None or n_rows > 1 << 14)
     options = replace(options, threads=min(options.threads, memory.max_threads))
     return Plan(options, given, memory, kind, method, quantised)
 
 
 def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
-    """Options whose method and oracle are not "auto"; InputError for what does not fit together."""
+    """Replace "auto" by a method and an oracle; InputError if the given ones do not fit."""
     if options.method != "auto" and options.method not in STEP_RULES:
         raise InputError(
             f"method must be auto or one of {', '.join(STEP_RULES)}, not {options.method!r}"
@@ -126,8 +126,8 @@ def with_method(options: TrainOptions, n_rows: int) -> TrainOptions:
     method = "corrective" if options.method == "auto" else options.method
     lmo = options.lmo
     if lmo == "auto":
-        # A step costs the full oracle one kernel column over all rows, and the sampled oracle a few
-        # rows times the support. The full oracle is cheaper, and exact, while there are few rows.
+        # For one step the full oracle computes a kernel column over all rows, and the sampled
+        # oracle the values of some rows for the support. With few rows the full oracle is cheaper.
         few = n_rows <= 10_000 and not STEP_RULES[method].takes_many
         lmo = "full" if few else "sampled"
     return replace(options, method=method, lmo=lmo)
@@ -140,7 +140,7 @@ def few_rows(source: RowSource, most: int) -> int:
 
 
 def workload(problem: Problem, options: TrainOptions, session: Session) -> Workload:
-    """The sizes that the memory of a run depends on."""
+    """The sizes on which the memory of a run depends."""
     return sizes_of(
         problem.source,
         options,
@@ -159,7 +159,7 @@ def sizes_of(
     weighted: bool = False,
     **learned: Any,
 ) -> Workload:
-    """The same before there is a problem; `learned` are the sizes of what is learned of rows."""
+    """The same sizes without a problem; `learned` are sizes that depend on the task."""
     options = with_method(replace(options, landmarks=None), source.n_rows)
     if held is None:
         held = source.decoded_bytes if source.in_memory else 0
@@ -170,7 +170,7 @@ def sizes_of(
         decoded_bytes=source.decoded_bytes,
         block_bytes=2 * CHUNK_BYTES,
         block_rows=block_rows,
-        # A sample that was asked for is not made smaller.
+        # A sample keeps the size that the user asked for.
         least_rows=few_rows(source, block_rows) if takes_many else block_rows,
         n_features=source.n_features,
         read_bytes=source.read_bytes,
@@ -184,18 +184,18 @@ def sizes_of(
 
 @contextmanager
 def lend_workers(session: Session, threads: int, source: RowSource) -> Iterator[Workers | None]:
-    """Where the session makes passes over the source; None is this process."""
+    """The workers for passes over the source; None: this process."""
     if session.dask is None:
         yield None
         return
     with borrow_workers(session.dask, threads) as workers:
         if workers.client is not None:
-            pickle.dumps(source)  # what cannot be read there is refused at once
+            pickle.dumps(source)  # refuses at once a source that the workers could not read
         yield workers
 
 
 def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
-    """What draws rows of a source; a warning where that is slow."""
+    """Make the sampler that draws rows from a source; warn if it is slow."""
     sampler = choose_sampler(
         source.n_rows, source.chunk_rows, source.shuffled, source.in_memory, labels
     )
@@ -209,7 +209,7 @@ def make_sampler(source: RowSource, labels: AnyArray) -> Sampler:
 
 
 def warn_of_gamma(source: RowSource, kernel: Kernel) -> None:
-    """Warn where gamma makes nearly all of a few hundred rows unrelated."""
+    """Warn if gamma makes nearly all of a few hundred rows unrelated."""
     if not kernel.shift_invariant:
         return
     row_ids = stretches(source.n_rows, 16, 16)

@@ -16,12 +16,12 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows
 class Status(enum.StrEnum):
     """How a run ended.
 
-    `CONVERGED`: a certificate says that the gap of all rows is within the tolerance. `SAMPLED`: no
-    certificate was wanted, and the gap of the rows drawn last is within the tolerance; the gap of
-    all rows is usually larger. `ROUNDING`: float64 allows no smaller gap, or steps lead nowhere.
-    `INTERRUPTED`: by a signal; `STOPPED`: by a callback that returned False.
+    `CONVERGED`: the certified gap, over all rows, is within the tolerance. `SAMPLED`: no
+    certificate was wanted, and the gap over the rows drawn last is within the tolerance; the gap
+    over all rows is usually larger. `ROUNDING`: float64 allows no smaller gap, or steps lead
+    nowhere. `INTERRUPTED`: a signal ended the run. `STOPPED`: a callback returned False.
     `UNSETTLED`: the last chunk of a stream still has rows that violate their margin.
-    `RUNNING`: the weights are those of a checkpoint, and the run was not over.
+    `RUNNING`: the weights come from a checkpoint, and the run was not over.
     """
 
     CONVERGED = "converged"
@@ -38,12 +38,12 @@ class Status(enum.StrEnum):
 
     @property
     def reached(self) -> bool:
-        """Whether the gap passed the stopping test, over all rows or those that were to be seen."""
+        """Whether the gap passed the stopping test, over all rows or over a sample."""
         return self in (Status.CONVERGED, Status.SAMPLED)
 
     @property
     def was_asked_for(self) -> bool:
-        """Whether a signal or a callback ended the run, which then ends soon."""
+        """Whether a signal or a callback asked for the end, which has to come soon."""
         return self in (Status.INTERRUPTED, Status.STOPPED)
 
     def explain(self, stopping: str, tol: float) -> str:
@@ -67,7 +67,7 @@ _CAUSES = {
 
 
 class Stop(Exception):  # noqa: N818  (not an error)
-    """Ends a run, from anywhere within it, with a status."""
+    """Ends a run with a status; any part of the run may raise it."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(status)
@@ -75,7 +75,7 @@ class Stop(Exception):  # noqa: N818  (not an error)
 
 
 class Phase(enum.StrEnum):
-    """What a run does, or does next."""
+    """What a run is doing, or does next."""
 
     START = "start"
     TRAIN = "train"
@@ -85,7 +85,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Draws:
-    """Where the random draws of a run stand, and what it has done before."""
+    """State of the random draws in a run, and counts of its work so far."""
 
     generator: dict[str, Any]  # state of NumPy's bit generator
     iteration: int
@@ -93,7 +93,7 @@ class Draws:
 
 
 class Warm(NamedTuple):
-    """Rows to begin with and their weights; a resumed run goes on drawing from its `draws`."""
+    """Rows and weights to begin with; a resumed run continues its random `draws`."""
 
     rows: Int64Array
     alpha: Float64Array
@@ -101,7 +101,7 @@ class Warm(NamedTuple):
 
 
 class StepKind(enum.StrEnum):
-    """What an iteration did; `DROP` counts steps after which a vertex left the support."""
+    """Kinds of steps; `DROP` counts steps after which a vertex left the support."""
 
     TOWARD = "toward"
     AWAY = "away"
@@ -113,36 +113,36 @@ class StepKind(enum.StrEnum):
 
 @dataclass
 class SolverState:
-    """Progress of a run: what callbacks and logs read; each call is handed its own copy.
+    """Progress of a run: what callbacks and logs read; each call gets its own copy.
 
-    Gaps are relative (divided by rho) whatever the stopping test; None means unknown. Counts and
-    seconds are those of the binary classifier that is being trained.
+    Gaps are relative (divided by rho) for all stopping tests; None means unknown. Counts and
+    seconds belong to the binary classifier in training.
     """
 
-    classifier: int = 0  # which of the binary classifiers for pairs of classes is trained
-    n_classifiers: int = 1  # binary classifiers in all: 1 for two classes
-    phase: Phase = Phase.START  # what the run does now
+    classifier: int = 0  # number of the binary classifier in training, one for each pair of classes
+    n_classifiers: int = 1  # number of all binary classifiers: 1 for two classes
+    phase: Phase = Phase.START  # what the run is doing
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights
-    sampled_gap: float | None = None  # over the rows last looked at, which is no certificate
-    certified_gap: float | None = None  # over all rows, of the last certificate
+    sampled_gap: float | None = None  # over the rows last looked at; an estimate, no certificate
+    certified_gap: float | None = None  # over all rows, from the last certificate
     gap_scope: str = "all"  # "all" rows, the "span" of landmarks, or the span on a "sample"
-    n_active: int = 0  # vertices of the active set
-    n_support: int = 0  # those of them that have weight
-    rows_read: int = 0  # from the source
-    bytes_read: int = 0  # from the source, as held in memory
+    n_active: int = 0  # vertices in the active set
+    n_support: int = 0  # vertices with positive weight
+    rows_read: int = 0  # rows read from the source
+    bytes_read: int = 0  # bytes of these rows, as held in memory
     kernel_evaluations: int = 0  # kernel values that were computed
-    elapsed_s: float = 0.0  # since the run began
-    sweep_fraction: float | None = None  # share done of the current pass over the data, 0 to 1
+    elapsed_s: float = 0.0  # seconds since the run began
+    sweep_fraction: float | None = None  # done share of the current pass over the data, 0 to 1
     # Number of steps of each kind.
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
 
     def copy(self) -> SolverState:
-        """Same values, which do not change with this state."""
+        """A copy with the same values."""
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
     def without_bias(self, share: float) -> SolverState:
-        """The state with gaps and objective from which a share of rho is taken, itself for 0."""
+        """A copy whose gaps and objective have rho minus a share; the state itself if that is 0."""
         if share == 0 or not 2 * self.objective > share:
             return self
         state = self.copy()
@@ -156,13 +156,13 @@ class SolverState:
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
-"""Called after at most 64 steps, each block of a pass over the data, and each certificate with the
-new `certified_gap`; False asks for a stop."""
+"""A function that is called after at most 64 steps, after each block of a pass over the data, and
+after each certificate, with the new `certified_gap`. It returns False to end the run."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Work:
-    """What a run took, as part of its result."""
+    """The work of a run, as part of its result."""
 
     iterations: int  # steps of the method
     kernel_evaluations: int  # kernel values that were computed
@@ -178,7 +178,7 @@ class Work:
 
     @classmethod
     def of(cls, progress: SolverState, n_rows: int, n_vertices: int) -> Work:
-        """The work that `progress` counts, on so many rows and support vectors."""
+        """The work that `progress` counts, for numbers of rows and support vectors."""
         return Work(
             iterations=progress.iteration,
             kernel_evaluations=progress.kernel_evaluations,
@@ -191,25 +191,25 @@ class Work:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Work):
-    """Result of `ooc_fw.solve`: the weights, how far they are from the best, and the work done.
+    """Result of `ooc_fw.solve`: the weights, their gap to the best weights, and the work.
 
-    Gaps are relative, and None where they were not computed.
+    Gaps are relative, and None if they were not computed.
     """
 
     status: Status  # how the run ended
-    method: str  # step rule that was used
-    lmo: str  # oracle that was used
-    choice: str  # one line: what "auto" picked and why
+    method: str  # name of the step rule
+    lmo: str  # name of the oracle
+    choice: str  # one line: the method and oracle, and why they were taken
     alpha: Float64Array  # weights of the support vectors, which sum to 1, shape (n_support,)
     labels: Int8Array  # their labels, -1 or +1, shape (n_support,)
-    rows: Int64Array  # their positions in the source as stored, shape (n_support,)
+    rows: Int64Array  # their row numbers in the source, shape (n_support,)
     support_vectors: Rows  # the rows themselves, shape (n_support, n_features)
     objective: float  # rho / 2
     rho: float  # margin of the model before scaling
-    sampled_gap: float | None  # over the rows drawn last, which is no certificate
+    sampled_gap: float | None  # over the rows drawn last; an estimate, no certificate
     certified_gap: float | None  # over all rows, from the last certificate
     pair_gap: float | None  # (largest gradient of the support - least of all) / rho
     steps: dict[StepKind, int]  # number of steps of each kind
-    sweep_seconds: float | None = None  # of the last pass over all rows
+    sweep_seconds: float | None = None  # time of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
-    penalties: Float64Array | None = None  # (n_support,), where rows have their own
+    penalties: Float64Array | None = None  # (n_support,), if rows have their own penalties

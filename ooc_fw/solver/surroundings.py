@@ -1,4 +1,4 @@
-"""What surrounds any run: callbacks, signals, the time limit, counts of work, and checkpoints."""
+"""The surroundings of any run: callbacks, signals, time limit, counts of work, checkpoints."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Checkpoint:
-    """A file to which a run writes the model of its weights so far, every so many seconds."""
+    """A file to which a run writes a model of its current weights, every `every_s` seconds."""
 
     path: str | os.PathLike[str]
     every_s: float = 60.0
-    # Numbers of the rows of the source, and that of all rows, if these are some alone.
+    # If the run has a part of the rows only: their numbers, and the number of all rows.
     rows: tuple[Int64Array, int] | None = None
-    # Writes the model of weights so far, a solution, to the path.
+    # Writes a model from a solution to the path.
     write: Callable[[str | os.PathLike[str], Any, Draws | None], None] | None = None
     _saved_at: float = field(init=False, default_factory=time.perf_counter)
     _failed: bool = field(init=False, default=False)
@@ -50,7 +50,7 @@ class Checkpoint:
         return time.perf_counter() >= self._saved_at + self.every_s
 
     def save(self, weights: Callable[[], Any], draws: Draws | None = None) -> None:
-        """Write the file; where that fails is a warning, the first time."""
+        """Write the file; the first failure is a warning."""
         assert self.write is not None
         try:
             self.write(self.path, weights(), draws)
@@ -64,7 +64,7 @@ class Checkpoint:
 
 
 class Deadline:
-    """Time left to a run of `max_time` seconds, or without a limit, from a reading of `clock`."""
+    """The time limit of a run, if it has one, from the reading `started` of the `clock`."""
 
     def __init__(
         self, max_time: float | None, started: float, clock: Callable[[], float] = time.perf_counter
@@ -79,7 +79,7 @@ class Deadline:
         return self.max_time - (self._clock() - self._started)
 
     def check(self) -> None:
-        """Raise OutOfTimeError if time is over, before there is a model."""
+        """Raise OutOfTimeError if the time is over; called before there is a model."""
         if self.left() <= 0:
             raise OutOfTimeError(
                 f"the time limit of {self.max_time:g} s was over before there was a model, so "
@@ -87,11 +87,11 @@ class Deadline:
             )
 
     def is_near(self, share: float) -> bool:
-        """Whether no more than a share of the limit is left."""
+        """Whether at most a share of the time limit is left."""
         return self.limited and self.left() <= share * self.max_time
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
-        """Whether a pass that takes so many more seconds will end in time, or soon after."""
+        """Whether a pass that takes `seconds` more will end in time, or soon after."""
         return seconds <= self.left() + 0.1 * self.max_time
 
     def pass_is_late(self, seconds: float, fraction: float) -> bool:
@@ -101,10 +101,10 @@ class Deadline:
 
 
 class Surroundings(ABC):
-    """One run: what it tells while it goes on, and how it is ended; subclasses are algorithms."""
+    """One run: its reports, and the ways to end it; subclasses are algorithms."""
 
-    engine: Engine | None = None  # counts kernel values, once there is one
-    gives_up = True  # whether the clock may end the run before it has a model
+    engine: Engine | None = None  # it counts kernel values
+    gives_up = True  # whether the time limit may end the run before it has a model
 
     def __init__(
         self, session: Session, options: TrainOptions, source: RowSource, progress: SolverState
@@ -121,20 +121,20 @@ class Surroundings(ABC):
 
     @property
     def has_model(self) -> bool:
-        """Whether there are weights that the run could end with; before, only errors end it."""
+        """Whether the run has weights to end with; without them only errors end it."""
         return True
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether what is under way has to end now, so that the rest fits the time limit."""
+        """Whether the current part has to stop, so that the rest of the run fits the limit."""
 
     @abstractmethod
     def update(self) -> SolverState:
-        """Bring `progress` up to date; what callbacks are told of it."""
+        """Bring `progress` up to date; return the state for callbacks."""
 
     @abstractmethod
     def weights_so_far(self) -> Any:
-        """The solution that a checkpoint holds, if there is a model."""
+        """The solution for a checkpoint; the run has weights."""
 
     def _readings(self) -> dict[str, float]:
         return {
@@ -150,22 +150,22 @@ class Surroundings(ABC):
             setattr(self.progress, name, reading - self._zero[name])
 
     def count_from(self, progress: SolverState) -> None:
-        """Go on from the counts of `progress`: nothing that was done since then counts."""
+        """Continue the counts of `progress`: work since then does not count."""
         readings = self._readings().items()
         self._zero = {name: reading - getattr(progress, name) for name, reading in readings}
 
     def go_on_from(self, draws: Draws) -> None:
-        """Draw and count on from where a run was."""
+        """Continue the random draws and the counts of an earlier run."""
         self.rng.bit_generator.state = draws.generator
         self.progress.iteration = draws.iteration
         self.count_from(SolverState(elapsed_s=draws.elapsed_s))
 
     def guard(self) -> AbstractContextManager[object]:
-        """Handles signals within, unless the caller does."""
+        """A context that handles signals, unless the caller handles them."""
         return nullcontext() if self.session.interrupt else self.interrupt
 
     def report(self, share: float | None = None) -> None:
-        """Tell the callbacks; a signal, a False from one of them, or the clock raises Stop."""
+        """Call the callbacks; raise Stop for a signal, a False from a callback, or lack of time."""
         self.interrupt.check()
         self.progress.sweep_fraction = share
         self.tell()
@@ -180,14 +180,14 @@ class Surroundings(ABC):
             raise Stop(Status.TIME_LIMIT)
 
     def tell(self) -> None:
-        """Tell the callbacks how the run stands; a False from one of them counts at `report`."""
+        """Call the callbacks; the next `report` raises Stop if one of them returned False."""
         if self.session.callbacks:
             told = self.update()
             answers = [callback(told.copy()) for callback in self.session.callbacks]
             self._unwanted |= any(answer is False for answer in answers)
 
     def status_of(self, work: Callable[[], Status]) -> Status:
-        """The status that work ends with, also where a limit or an interrupt ends it."""
+        """The status with which work ends, or a limit or an interrupt ends it."""
         try:
             return work()
         except Stop as stop:
@@ -200,9 +200,9 @@ class Surroundings(ABC):
             return Status.INTERRUPTED
 
     def certify_late(self, status: Status, passes: Callable[[], bool]) -> Status:
-        """Certify the weights of a run that stopped early, if there is time; its last status.
+        """Certify the weights of a run that stopped early, if there is time; the final status.
 
-        `passes` makes the pass, and tells whether the gap is within the tolerance all the same.
+        `passes` makes the pass over the rows, and tells whether the gap is within the tolerance.
         """
         in_time = self.deadline.allows_pass()
         if not self.options.certify or status.was_asked_for or not in_time:
@@ -211,7 +211,7 @@ class Surroundings(ABC):
         return self.status_of(lambda: Status.CONVERGED if passes() else status)
 
     def save(self, *, now: bool = False) -> None:
-        """Write a checkpoint if one is wanted and due, or `now`."""
+        """Write a checkpoint if the run has one and it is due, or `now`."""
         checkpoint = self.session.checkpoint
         if checkpoint is None or not self.has_model or not (now or checkpoint.is_due):
             return

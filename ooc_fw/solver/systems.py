@@ -1,4 +1,4 @@
-"""Linear systems in place of steps, where these take too long."""
+"""Linear systems in place of steps that would take too long."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ooc_fw.problem import relative_gap
 if TYPE_CHECKING:
     from ooc_fw.solver.active_set import ActiveSet
 
-LARGEST_SYSTEM = 2048  # free vertices up to which linear systems are solved, 0.3 s on one core
-_PATIENCE = 3  # exchanges of many vertices in a row that may not lower the number of wrong ones
+LARGEST_SYSTEM = 2048  # free vertices in the largest linear system: 0.3 s on one core
+_PATIENCE = 3  # exchanges of many vertices in a row that may leave as many wrong vertices
 
 
 def never() -> bool:
-    """No reason to end early."""
+    """Return False: there is no reason to end early."""
     return False
 
 
 def solve_systems(
     active: ActiveSet, tol: float, max_steps: int, is_late: Callable[[], bool]
 ) -> tuple[int, int]:
-    """Replace pairwise steps by linear systems on the free vertices, while these are few.
+    """Replace pairwise steps by linear systems on the free vertices, if these are few.
 
-    Badly conditioned problems would take millions of steps. The result counts as many steps as
-    would have taken the same time, and vertices dropped.
+    Badly conditioned problems would take millions of steps. Returns the number of steps that would
+    have taken the same time, and the number of dropped vertices.
     """
     alpha = active.alpha
     grad = active.grad
@@ -39,7 +39,7 @@ def solve_systems(
     y = active.labels
     n_free = int(np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol))))
     fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(3, n_free)  # copies of the matrix
-    each = max(1, n_free**2 // 128)  # pairwise steps that take the time of a system
+    each = max(1, n_free**2 // 128)  # pairwise steps in the time of one system
     if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
         return 0, 0
 
@@ -65,17 +65,17 @@ def solve_systems(
 
 @dataclass
 class Minimum:
-    """The best weights found of 1/2 alpha' Q alpha over the simplex, their gradient and rho.
+    """The best weights found for 1/2 alpha' Q alpha over the simplex, their gradient and rho.
 
-    `matrix` gives the part of Q, float64, that belongs to some vertices and may be written to;
-    `gradient` gives Q times a vector. The weights are no worse than those given, whatever rounding
-    does, and `tol` is the relative gap wanted.
+    `matrix` returns the part of Q for some vertices, float64, which the caller may change.
+    `gradient` returns Q times a vector. `tol` is the wanted relative gap. Rounding never makes the
+    weights worse than the given ones.
 
     Notes
     -----
     With u = alpha / rho the conditions are u >= 0, Qu >= 1 and u'(Qu - 1) = 0. Many vertices are
-    exchanged at once (block principal pivoting) as long as that leaves fewer wrong ones. Otherwise
-    vertices enter one by one and leave where a weight reaches 0 (Lawson and Hanson): no cycles.
+    exchanged at once (block principal pivoting) as long as fewer wrong ones are left. After that,
+    vertices enter one by one and leave if their weight reaches 0 (Lawson and Hanson): no cycles.
 
     References
     ----------
@@ -97,7 +97,7 @@ class Minimum:
     def __post_init__(self) -> None:
         self.grad = self.gradient(self.alpha)
         rho = float(self.alpha @ self.grad)
-        self.rho = rho if rho > 0 else np.inf  # rounding hides it: any other weights are better
+        self.rho = rho if rho > 0 else np.inf  # rounding hides rho: all other weights are better
 
     def search(self) -> Minimum:
         """Look for better weights until the gap is small enough, or rounding allows none."""
@@ -108,7 +108,7 @@ class Minimum:
                 before = self.rho
                 self._add_one()
         except np.linalg.LinAlgError:
-            pass  # Q is singular but for rounding
+            pass  # Q is singular, apart from rounding
         return self
 
     def _done(self) -> bool:
@@ -130,7 +130,7 @@ class Minimum:
         return u
 
     def _offer(self, u: Float64Array) -> None:
-        """Keep the weights that belong to max(u, 0), if they are better."""
+        """Take the weights from max(u, 0) if they are better."""
         u = np.maximum(u, 0.0)
         total = u.sum()
         if not 0 < total < np.inf:
@@ -144,7 +144,7 @@ class Minimum:
             self.rho = rho
 
     def _exchange_many(self) -> None:
-        """Solve, free all vertices that violate, drop all of negative weight, and so on."""
+        """Solve, free all violators, drop all vertices with negative weight, and repeat."""
         free = (self.alpha > 0) | (self.grad < self.rho * (1 - self.tol))
         least = len(free) + 1
         patience = _PATIENCE
@@ -160,7 +160,7 @@ class Minimum:
             free ^= wrong
 
     def _add_one(self) -> None:
-        """Free the vertex of least gradient and solve; vertices that turn negative leave."""
+        """Free the vertex with the least gradient and solve; vertices that turn negative leave."""
         u = self.alpha / self.rho
         free = u > 0
         free[np.argmin(self.grad)] = True
