@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
-from sklearn.calibration import _SigmoidCalibration
 
 from ooc_fw import Status
 from ooc_fw.model.machines import (
@@ -50,20 +49,13 @@ def test_one_status_for_all(statuses, worst):
     assert worst_status([Status(status) for status in statuses.split()]) == worst
 
 
-@given(
-    st.integers(2, 5),
-    st.sampled_from([0.0, 1e-3, 0.3, 3.0]),
-    SEEDS,
-    st.sampled_from(["ovo", "ovr"]),
-)
-def test_decided_rows_keep_their_class_under_any_error_within_the_bound(
-    n_classes, size, seed, decision
-):
+@given(st.integers(2, 5), st.sampled_from([0.0, 1e-3, 0.3, 3.0]), SEEDS, st.booleans())
+def test_decided_rows_keep_their_class_under_any_error_within_the_bound(n_classes, size, seed, ovr):
     rng = np.random.default_rng(seed)
-    one_each = decision == "ovr" and n_classes > 2
+    one_each = ovr and n_classes > 2
     shape = 40, n_classes if one_each else len(class_pairs(n_classes))
     values, bound = rng.normal(size=shape), size * rng.random(shape)
-    decided = is_decided(values, bound, n_classes, decision if one_each else "ovo")
+    decided = is_decided(values, bound, n_classes, "ovr" if one_each else "ovo")
 
     def places(values):
         return (values if one_each else class_scores(values, n_classes)).argmax(axis=1)
@@ -75,18 +67,6 @@ def test_decided_rows_keep_their_class_under_any_error_within_the_bound(
     assert decided.all() or size > 0
     if n_classes == 2:
         np.testing.assert_array_equal(decided, (np.abs(values) > bound)[:, 0])
-    if one_each:  # the worst error: against the first class, for all others
-        chosen = np.arange(n_classes) == first[:, None]
-        worst = np.where(chosen, values - bound, values + bound)
-        margin = worst[chosen] - np.where(chosen, -np.inf, worst).max(axis=1)
-        clear = np.abs(margin) > 1e-12
-        np.testing.assert_array_equal(decided[clear], margin[clear] > 0)
-
-
-def make_values(seed, n=300, slope=1.5, offset=-0.5):
-    rng = np.random.default_rng(seed)
-    values = 2 * rng.normal(size=n)
-    return values, rng.random(n) < 1 / (1 + np.exp(-slope * values - offset))
 
 
 def mean_loss(parameters, values, positive):
@@ -99,29 +79,14 @@ def mean_loss(parameters, values, positive):
 
 
 @pytest.mark.parametrize(("seed", "scale"), [(0, 1e-6), (1, 1.0), (2, 1e6)])
-def test_sigmoid_is_the_brute_force_minimum_and_that_of_scikit_learn(seed, scale):
-    values, positive = make_values(seed)
+def test_sigmoid_is_the_brute_force_minimum(seed, scale):
+    rng = np.random.default_rng(seed)
+    values = 2 * rng.normal(size=300)
+    positive = rng.random(300) < 1 / (1 + np.exp(0.5 - 1.5 * values))
     how = {"xatol": 1e-10, "fatol": 1e-16, "maxiter": 5000, "maxfev": 5000}
     best = minimize(mean_loss, [0, 0], (values, positive), method="Nelder-Mead", options=how)
     a, b = fit_sigmoid(scale * values, positive)
     np.testing.assert_allclose([scale * a, b], best.x, rtol=1e-6, atol=1e-7)
-    other = _SigmoidCalibration().fit(values, positive)
-    np.testing.assert_allclose([scale * a, b], [other.a_, other.b_], rtol=1e-4)
-
-
-@given(
-    arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e3, 1e3)),
-    st.integers(0, 2**30 - 1),
-)
-def test_no_neighbour_of_the_sigmoid_is_better(values, bits):
-    positive = np.array([bits >> k & 1 for k in range(len(values))], dtype=bool)
-    a, b = fit_sigmoid(values, positive)
-    assert np.isfinite([a, b]).all()
-    found = mean_loss([a, b], values, positive)
-    step = 1e-3
-    for da, db in ((step, 0), (-step, 0), (0, step), (0, -step)):
-        scale = max(np.abs(values).max(), 1e-300)
-        assert found <= mean_loss([a + da / scale, b + db], values, positive) + 1e-9
 
 
 def test_sigmoids_of_separable_rows_and_of_huge_values():
@@ -133,15 +98,9 @@ def test_sigmoids_of_separable_rows_and_of_huge_values():
     assert found.tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
 
 
-def of_pairs_alone(values, n_classes):
-    """Probabilities where h of each pair is the logarithm of its odds."""
-    n = len(class_pairs(n_classes))
-    return class_probabilities(values, -np.ones(n), np.zeros(n), n_classes, "ovo")
-
-
 @given(arrays(np.float64, (3, 6), elements=st.floats(-1e4, 1e4)))
 def test_probabilities_of_pairs_are_those_of_the_definition(values):
-    found = of_pairs_alone(values, 4)
+    found = class_probabilities(values, -np.ones(6), np.zeros(6), 4, "ovo")
     assert (found > 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
     r = np.clip(sigmoid(values, -1.0, 0.0), 1e-7, 1 - 1e-7)
@@ -151,13 +110,6 @@ def test_probabilities_of_pairs_are_those_of_the_definition(values):
         inverse[:, i] += 1 / (1 - r[:, k])
     shares = 1 / inverse
     np.testing.assert_allclose(found, shares / shares.sum(axis=1, keepdims=True), rtol=1e-9)
-
-
-@given(arrays(np.float64, 5, elements=st.floats(0.01, 1)))
-def test_probabilities_with_which_all_pairs_agree_are_found(weights):
-    p = weights / weights.sum()
-    values = np.array([[np.log(p[j] / p[i]) for i, j in class_pairs(5)]])
-    np.testing.assert_allclose(of_pairs_alone(values, 5)[0], p, rtol=1e-8)
 
 
 @given(arrays(np.float64, (6, 4), elements=st.floats(-1e4, 1e4)))

@@ -1,6 +1,5 @@
 """Outputs: whole or not at all, never in place of an input, a device or another run's output."""
 
-import errno
 import os
 import stat
 import tempfile
@@ -47,54 +46,20 @@ def test_the_old_file_stays_until_the_end_and_after_an_error(tmp_path, error):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_an_error_of_the_system_names_the_output(tmp_path, monkeypatch):
-    def fail(_):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output") as raised:
-        write_atomic(tmp_path / "out", b"bytes")
-    assert raised.value.filename == str(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_target_of_symbolic_links_is_replaced(tmp_path):
-    (tmp_path / "link").symlink_to("other")
-    (tmp_path / "other").symlink_to("target")
+    (tmp_path / "link").symlink_to("target")
     for data in (b"new", b"replaced"):
         write_atomic(tmp_path / "link", data)
         assert (tmp_path / "target").read_bytes() == data
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "other").is_symlink()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("none/out", r"No such file or directory: '.*/none/out'"),
-        ("loop", "loop cannot be written"),
-        ("x" * 300, "xxx cannot be written"),
-        ("", "must be a file"),
-        ("-", "must be a file"),
-        ("folder/", "must be a file"),
-    ],
-)
-def test_paths_that_lead_nowhere_are_refused(tmp_path, monkeypatch, name, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises((InputError, FileNotFoundError), match=words):
-        write_atomic(f"{tmp_path}/{name}" if "/" in name else name, b"data")
-
-
-@pytest.mark.parametrize("append", [False, True])
-def test_a_growing_file_is_emptied_or_goes_on(tmp_path, append):
+def test_a_growing_file_is_emptied_or_goes_on(tmp_path):
     path = tmp_path / "log"
-    with open_growing(path) as first:
-        print("first", file=first)
-        assert path.read_text() == "first\n"
-    with open_growing(path, append=append) as again:
-        print("second", file=again)
-    assert path.read_text() == ("first\nsecond\n" if append else "second\n")
+    for append, expected in ((False, "line\n"), (True, "line\nline\n"), (False, "line\n")):
+        with open_growing(path, append=append) as file:
+            print("line", file=file)
+            assert path.read_text() == expected  # before it is closed
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -8,35 +8,23 @@ from ooc_fw.system.memory import memory_total
 from ooc_fw.system.threads import cpu_count
 
 MIB = 1 << 20
-NONE = 9223372036854771712  # what version 1 states if there is no limit
-
-CASES = {
+FREE = {"a/b/memory.max": "max", "a/b/cpu.max": "max 100000"}
+VERSION_1 = {
+    "memory/pod/c/memory.limit_in_bytes": 9223372036854771712,  # which stands for no limit
+    "memory/pod/memory.limit_in_bytes": MIB,
+    "cpu,cpuacct/x/cpu.cfs_quota_us": 300000,
+    "cpu,cpuacct/x/cpu.cfs_period_us": 100000,
+    "cpu,cpuacct/cpu.cfs_quota_us": -1,
+    "cpu,cpuacct/cpu.cfs_period_us": 100000,
+}
+CASES = {  # groups of the process, files of limits, bytes of memory, processors
     "no groups": ("", {}, None, 8),
-    "own limits": ("0::/a/b", {"a/b/memory.max": MIB, "a/b/cpu.max": "150000 100000"}, MIB, 2),
-    "limits of groups around it": (
-        "0::/a b/c",
-        {"a b/c/memory.max": "max", "a b/memory.max": MIB, "cpu.max": "10000 100000"},
-        *(MIB, 1),
-    ),
-    "no limit": ("0::/a", {"a/memory.max": "max", "a/cpu.max": "max 100000"}, None, 8),
+    "no limit": ("0::/a/b", FREE, None, 8),
+    "own limits": ("0::/a b", {"a b/memory.max": MIB, "a b/cpu.max": "150000 100000"}, MIB, 2),
+    "of groups around": ("0::/a/b", FREE | {"a/memory.max": MIB, "cpu.max": "1 100"}, MIB, 1),
     "no numbers": ("0::/a/../../../b", {"memory.max": "no", "cpu.max": "no"}, None, 8),
-    "a container whose group is the root": (
-        "0::/docker/12ab",
-        {"memory.max": MIB, "cpu.max": "300000 100000"},
-        *(MIB, 3),
-    ),
-    "version 1": (
-        "5:cpu,cpuacct:/x\n4:memory:/pod/c",
-        {
-            "memory/pod/c/memory.limit_in_bytes": NONE,
-            "memory/pod/memory.limit_in_bytes": MIB,
-            "cpu,cpuacct/x/cpu.cfs_quota_us": 300000,
-            "cpu,cpuacct/x/cpu.cfs_period_us": 100000,
-            "cpu,cpuacct/cpu.cfs_quota_us": -1,
-            "cpu,cpuacct/cpu.cfs_period_us": 100000,
-        },
-        *(MIB, 3),
-    ),
+    "group seen as the root": ("0::/docker/12ab", {"memory.max": MIB, "cpu.max": "3 1"}, MIB, 3),
+    "version 1": ("5:cpu,cpuacct:/x\n4:memory:/pod/c", VERSION_1, MIB, 3),
     "both versions": ("4:memory:/\n0::/", {"memory/memory.limit_in_bytes": MIB}, MIB, 8),
 }
 
