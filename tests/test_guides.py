@@ -28,7 +28,7 @@ GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
 RUN = tuple("python README contributing data gap tasks".split())
-WALKS = ("compare", "large", "tasks")
+WALKS = ("data", "large", "tasks")
 SESSIONS = ("README", "tutorial")
 
 
@@ -90,13 +90,12 @@ def write_files(folder, rng):
         with gzip.open(folder / f"clicks-{part}.txt.gz", "wt") as file:
             for x in rng.normal(size=(1500, 2)):
                 file.write(f"{int(x[0] * x[1] > 0)} 1:{x[0]:.4f} 2:{x[1]:.4f}\n")
-    (folder / "parts").mkdir()
-    for path in ("parts/0.parquet", "parts/1.parquet", "later.parquet"):
-        x = rng.normal(size=300)
-        kind = rng.choice(["a", "b"], 300)
-        y = ((x > 0) == (kind == "a")).astype(int)
-        x[::50] = np.nan
-        pd.DataFrame({"x": x, "kind": kind, "y": y}).to_parquet(folder / path)
+    for path in ("people.csv", "later.csv"):
+        age, job = rng.normal(40, 10, 300), rng.choice(["cook", "tailor"], 300)
+        city = np.where((age > 40) == (job == "cook"), "Rome", "Oslo")
+        age[::50] = np.nan
+        people = {"name": np.arange(300), "age": age, "job": job, "city": city}
+        pd.DataFrame(people).to_csv(folder / path, index=False)
 
 
 @pytest.mark.long
