@@ -1,4 +1,4 @@
-"""The exact kernel's bound on what weights of landmarks lack, against brute force."""
+"""The bound of the exact kernel on what weights of landmarks lack, against brute force."""
 
 import numpy as np
 import pytest
@@ -11,15 +11,14 @@ from ooc_fw.landmarks.passes import SpanProblem
 from tests.support.reference import kernel_values, to_csr
 
 
-def make_case(n_rows=300, k=2, *, kernel="rbf", sparse=False, inside=1.0, bias=1.0):
-    rng = np.random.default_rng(0)
+def make_case(kernel, sparse=False, bias=1, inside=1.0):
+    rng, n_rows, k = np.random.default_rng(0), 300, 2
     X = rng.normal(size=(n_rows, 4)).astype(np.float32)
     source = CSRSource(to_csr(X)) if sparse else open_dataset(X)
     signs = rng.choice([-1, 1], (n_rows, k)).astype(np.int8)
     problem = SpanProblem(source, signs, rng.uniform(0.5, 5, n_rows), bias=bias)
     decisions = (signs * rng.uniform(inside - 1, 2, (n_rows, k))).astype(np.float32)
-    own = make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
-    return X, problem, decisions, own
+    return X, problem, decisions, make_kernel(kernel, gamma=0.3, degree=2, coef0=1.0)
 
 
 def dual_by_definition(X, problem, decisions, kernel):
@@ -39,7 +38,7 @@ def dual_by_definition(X, problem, decisions, kernel):
 )
 def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, bias, monkeypatch):
     monkeypatch.setattr("ooc_fw.landmarks.certificate._PART_ROWS", part_rows)
-    X, problem, decisions, own = make_case(kernel=kernel, sparse=sparse, bias=bias)
+    X, problem, decisions, own = make_case(kernel, sparse, bias)
     expected = dual_by_definition(X, problem, decisions, own)
     with Engine(own, 2) as engine:
         found = exact_dual(problem, decisions, engine)
@@ -50,6 +49,6 @@ def test_bound_is_close_below_the_dual_objective(kernel, sparse, part_rows, bias
 
 
 def test_no_row_inside_the_margin_is_no_bound():
-    _, problem, decisions, own = make_case(inside=3.0)
+    _, problem, decisions, own = make_case("rbf", inside=3.0)
     with Engine(own) as engine:
         assert exact_dual(problem, decisions, engine).tolist() == [0, 0]
