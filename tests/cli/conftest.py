@@ -28,7 +28,7 @@ TEXTS = {
     "word.csv": "income,city,age\n100.5,Rom,old\n",
     "huge.csv": "income,city,age\n100.5,Rom,1e300\n",
     "no-kind.csv": "income,city,age\n100.5,Rom,1\n",
-    "new-kind.csv": "income,city,age,kind\n100.5,Rom,1,good\n7,Rom,1,fair\n",
+    "fair-kind.csv": "income,city,age,kind\n100.5,Rom,1,good\n7,Rom,1,fair\n",
     "no-label.csv": "income,city,age,kind\n100.5,Rom,1,good\n7,Rom,1,\n",
     "one-class.txt": "1 1:2\n1 1:3\n",
     "nan.txt": "1 1:2\n-1 1:nan\n",

@@ -1,0 +1,274 @@
+"""``ooc-fw convert`` and ``split``, which make data files, and ``verify``, which checks them."""
+
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ooc_fw import InputError, load_model, open_dataset, train_test_split
+from ooc_fw.convert.writer import split
+from ooc_fw.data.labels import label_map, new_labels
+from ooc_fw.data.opening import draw_test_rows
+from tests.support.contracts import to_dense
+
+# -- convert ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """Work in a folder with a short text."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.txt").write_text("+1 1:1 2:4\n-1 1:2 3:0.5\n+1 1:3 2:2\n")
+
+
+def test_report_on_standard_error_or_as_json(ooc_fw, text):
+    options = "--scale", "minmax", "--log1p", "--seed", 7, "--dense"
+    outcome = ooc_fw("convert", "train.txt", "out.h5", *options)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.splitlines()[:3] == [
+        "out.h5: 3 rows, 3 features, dense, shuffled with seed 7",
+        "classes: -1 (1), 1 (2)",
+        "scaling: log1p, then minmax",
+    ]
+    with h5py.File("out.h5") as file:
+        assert (file.attrs["scaling"], file.attrs["shuffle_seed"]) == (b"minmax", 7)
+    expected = {"output": "out.h5", "classes": {"-1": 1, "1": 2}, "n_rows": 3, "n_features": 3}
+    expected |= {"sparse": False, "scaling": "minmax", "log1p": True, "seed": 7}
+    found = ooc_fw("convert", "train.txt", "out.h5", *options, "--json").json()
+    assert expected.items() <= found.items()
+
+
+def test_report_of_what_is_unlike_the_training_file(ooc_fw, text):
+    ooc_fw("convert", "train.txt", "train.h5").done()
+    Path("test.txt").write_text("5 1:1 9:1\n")
+    report = ooc_fw("convert", "test.txt", "test.h5", "--like", "train.h5").done().err
+    assert "not shuffled" in report
+    assert "note: 6 features beyond 3 are left out" in report
+    assert "labels the training file does not have: 5; their rows are kept" in report
+
+
+def test_standard_input_and_options(ooc_fw, text, monkeypatch):
+    data = Path("train.txt").read_bytes().replace(b"3:", b"0:")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    options = "--zero-based --sparse --no-shuffle --n-features 9 --compression gzip --quiet"
+    assert ooc_fw("convert", "-", "out.h5", *options.split()) == (0, "", "")
+    with h5py.File("out.h5") as file:
+        assert file["X"].attrs["shape"].tolist() == [3, 9]
+        assert not file.attrs["shuffled"]
+        assert file["X/data"].compression == "gzip"
+
+
+def test_options_of_tables(ooc_fw, text):
+    """Names with commas are quoted, and options that take names add up."""
+    Path("t.csv").write_text('a;"b, c";colour;size;buys\n3;5;red;;yes\n4;6;blue;2;no\n')
+    options = "--label buys --one-hot colour --impute mean --no-shuffle --dense --delimiter ;"
+    drop = "--drop", "a", "--drop", '"b, c"'
+    outcome = ooc_fw("convert", "t.csv", "out.h5", *options.split(), *drop).done()
+    assert outcome.err.splitlines()[1] == "classes: no (1), yes (1)"
+    assert "note: 1 missing values became the means of their columns" in outcome.err
+    with h5py.File("out.h5") as file:
+        assert file["X"][...].tolist() == [[0, 1, 2], [1, 0, 2]]
+        assert file.attrs["columns"].tolist() == [b"colour=blue", b"colour=red", b"size"]
+
+
+WORDS = np.array(["normal.", "smurf.", "neptune."])
+
+
+@pytest.mark.parametrize(
+    ("labels_as", "new"),
+    [
+        ("normal.=normal,*=attack", ["normal", "attack", "attack"]),
+        ("normal.=1,*=-1", ["1", "-1", "-1"]),
+        ("smurf.=7,normal.=0,neptune.=x", ["0", "7", "x"]),
+    ],
+)
+def test_new_labels_are_those_of_a_table_that_has_them(
+    ooc_fw, tmp_path, monkeypatch, labels_as, new
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 3, 120)
+    rows = rng.normal(size=(120, 2)) + 3 * np.eye(3, 2)[which]
+    for name, words in (("raw", WORDS), ("new", np.array(new))):
+        lines = [f"{a:.4f},{b:.4f},{y}" for (a, b), y in zip(rows, words[which], strict=True)]
+        Path(f"{name}.csv").write_text("\n".join(["a,b,y", *lines, ""]))
+    ooc_fw("convert", "new.csv", "new.h5", "--label", "y").done()
+    ooc_fw("convert", "raw.csv", "mapped.h5", "--label", "y", "--labels-as", labels_as).done()
+    ooc_fw("convert", "raw.csv", "like.h5", "--like", "mapped.h5").done()
+    for name in ("new", "mapped"):
+        ooc_fw("train", f"{name}.h5", "-o", f"{name}.model.h5", "--C", 3, "--quiet").done()
+    expected, model = (load_model(f"{name}.model.h5") for name in ("new", "mapped"))
+    assert model.classes.tolist() == expected.classes.tolist()
+    np.testing.assert_array_equal(model.support_vectors, expected.support_vectors)
+    results = [
+        ooc_fw("evaluate", "mapped.model.h5", f"{name}.h5", "--json").json()["accuracy"]
+        for name in ("new", "mapped", "like")
+    ]
+    assert len({*results}) == 1
+    ooc_fw("verify", "like.h5").done()
+
+
+LABELS = st.sampled_from(["a", "b", "1", "1.0", "-3", "c"])
+
+
+@given(st.dictionaries(LABELS, LABELS, min_size=1), st.lists(LABELS, min_size=1, max_size=9))
+def test_maps_of_labels_are_dictionaries(new, labels):
+    """A slow twin, whose keys are numbers where they can be."""
+
+    def plain(word):
+        return word.removesuffix(".0")
+
+    text = ",".join(f"{old}={word}" for old, word in new.items())
+    known = {plain(old): plain(word) for old, word in new.items()}
+    if len(known) < len(new):
+        with pytest.raises(InputError, match="once"):
+            label_map(text)
+    elif not {*map(plain, labels)} <= {*known}:
+        with pytest.raises(InputError, match="here has the label"):
+            new_labels(labels, label_map(text), "here")
+    else:
+        found = new_labels(labels, label_map(text), "here")
+        assert found == [known[plain(label)] for label in labels]
+
+
+# -- split -----------------------------------------------------------------------------------------
+
+
+def rows_of(path):
+    """Rows, labels and row numbers of a file."""
+    with open_dataset(path) as source:
+        n = source.n_rows
+        return to_dense(source.read(0, n)), source.labels(0, n), source.row_ids(0, n)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--sparse", "--scale", "none"), marks=pytest.mark.grid),
+        pytest.param(("--no-shuffle",), marks=pytest.mark.grid),
+    ],
+)
+def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, monkeypatch, options):
+    """With a category, words as labels and scaled columns."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{k},{'red' if k % 3 else 'blue'},{'cat' if k % 5 else 'dog'}" for k in range(60)]
+    Path("t.csv").write_text("\n".join(["size,colour,kind", *lines]))
+    table = "--label", "kind", "--one-hot", "colour", "--scale", "standard"
+    ooc_fw("convert", "t.csv", "d.h5", *table, *options).done()
+    command = "split", "d.h5", "train.h5", "test.h5", "--test-share", "0.25"
+    parts = ooc_fw(*command, "--json").json()["parts"]
+    assert [part["n_rows"] for part in parts] == [45, 15]
+    assert [part["classes"] for part in parts] == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
+    X, y, ids = rows_of("d.h5")
+    order = np.argsort(ids)
+    place = {tuple(row): k for k, row in enumerate(X[order].tolist())}
+    found = []
+    for path in ("train.h5", "test.h5"):
+        X, labels, ids = rows_of(path)
+        places = np.array([place[tuple(row)] for row in X.tolist()])
+        np.testing.assert_array_equal(np.sort(ids), np.arange(len(X)))
+        np.testing.assert_array_equal(np.argsort(places), np.argsort(ids))  # in the input's order
+        np.testing.assert_array_equal(labels, y[order][places])
+        found += places.tolist()
+        ooc_fw("verify", path).done()
+    assert sorted(found) == list(range(60))
+    with open_dataset("d.h5") as whole, open_dataset("train.h5") as part:
+        assert whole.scaling.same_as(part.scaling)
+        assert (whole.columns, whole.shuffled) == (part.columns, part.shuffled)
+    ooc_fw("train", "train.h5", "-o", "m.h5").done()
+    ooc_fw("evaluate", "m.h5", "t.csv").done()
+
+
+def test_rows_without_labels_are_split_at_random(ooc_fw, here, table):
+    ooc_fw("split", "X.npy", "a.h5", "b.h5", "--seed", "3").done()
+    with open_dataset("b.h5") as source:
+        assert not source.has_labels
+        rows = [int(np.flatnonzero((table.X == x).all(axis=1))[0]) for x in source.read(0, 60)]
+    assert rows == sorted(set(rows)) != list(range(60))
+    train, test = train_test_split("X.npy", 0.3, seed=3, stratify=False)
+    assert (train.n_rows, test.n_rows) == (140, 60)
+
+
+def test_a_split_takes_few_bytes_for_each_row(tmp_path):
+    n = 400_000
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["X"], file["y"] = rng.normal(size=(n, 1)).astype(np.float32), np.arange(n) % 3.0
+    with open_dataset(tmp_path / "d.h5") as source:
+        tracemalloc.start()
+        test_rows = draw_test_rows(source, 0.3, 0, stratify=True)
+        split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 50 * n + 40e6
+
+
+def test_targets_of_a_regression_are_marked(ooc_fw, tmp_path, monkeypatch):
+    """Though they have six values only; parts and files like them keep the mark."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = ["x,y", *(f"{rng.normal():.3f},{k % 6}" for k in range(120))]
+    Path("t.csv").write_text("\n".join(lines) + "\n")
+    table = "--label", "y", "--task", "regression", "--quiet"
+    ooc_fw("convert", "t.csv", "whole.h5", *table).done()
+    parts = ooc_fw("split", "whole.h5", "train.h5", "test.h5", "--json").json()["parts"]
+    assert [part["classes"] for part in parts] == [{}, {}]
+    ooc_fw("convert", "t.csv", "later.h5", "--like", "train.h5", "--quiet").done()
+    for path in ("whole.h5", "train.h5", "test.h5", "later.h5"):
+        with open_dataset(path) as source:
+            assert source.targets is True
+        assert "--task regression" in ooc_fw("info", path).out
+    ooc_fw("train", "train.h5", "--task", "regression", "-o", "m.h5", "--quiet").done()
+    ooc_fw("evaluate", "m.h5", "test.h5").done()
+
+
+# -- verify ----------------------------------------------------------------------------------------
+
+
+def test_an_intact_file(ooc_fw, here):
+    assert ooc_fw("verify", "d.h5") == (0, "d.h5: intact\n", "")
+    expected = {"file": "d.h5", "intact": True, "damage": []}
+    assert ooc_fw("verify", "d.h5", "--json").json() == expected
+
+
+def test_damage_is_named_and_met_by_every_command_that_reads_rows(ooc_fw, here):
+    with h5py.File("d.h5") as file:
+        place = file["X"].id.get_chunk_info(0).byte_offset
+    with open("d.h5", "r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\x7f")
+    damage = "d.h5 is damaged: X, rows 0 to 199"
+    outcome = ooc_fw("verify", "d.h5")
+    assert (outcome.status, outcome.out) == (1, "d.h5 is damaged\n")
+    assert outcome.err == (
+        f"ooc-fw: {damage} do not match their checksum; restore a copy or convert the data again\n"
+    )
+    result = json.loads(ooc_fw("verify", "d.h5", "--json").out)
+    assert not result["intact"]
+    assert f"ooc-fw: {result['damage'][0]}\n" == outcome.err
+    for command in (
+        "train d.h5 -o new.h5 --quiet",
+        "tune d.h5 -o new.h5 --quiet",
+        "predict m.h5 d.h5",
+        "evaluate m.h5 d.h5",
+        "importance m.h5 d.h5 --quiet",
+        "split d.h5 new.h5 new2.h5 --quiet",
+    ):
+        ooc_fw(*command.split()).assert_refused(damage)
+    ooc_fw("certify", "m.h5", "d.h5").assert_refused("d.h5")
+    assert not list(here.glob("new*"))
+
+
+def test_a_file_cut_short(ooc_fw, here):
+    Path("d.h5").write_bytes(Path("d.h5").read_bytes()[:3000])
+    outcome = ooc_fw("verify", "d.h5", "--json")
+    assert outcome.status == 1
+    assert "d.h5 is damaged" in outcome.err
+    assert not json.loads(outcome.out)["intact"]

@@ -1,0 +1,125 @@
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from ooc_fw import load_model, open_dataset
+from ooc_fw.cli.evaluate import class_measures
+
+
+@pytest.fixture
+def judged(model_file, data_file):
+    """Which stored rows are of class 3, and their decision values, found without the command."""
+    with h5py.File(data_file) as file:
+        positive = file["y"][...] == 3
+    return positive, load_model(model_file).decision_function(open_dataset(data_file))
+
+
+def test_measures_with_labels_that_are_never_predicted_or_never_given():
+    """Names need not be sorted: the last is unknown to the model."""
+    given, found = np.array([0, 0, 1, 3, 3]), np.array([0, 1, 1, 1, 0])
+    result = class_measures(given, found, [-7.0, 5.0, 9.0, 3.0])
+    assert result["accuracy"] == 0.4
+    assert result["balanced_accuracy"] == result["macro"]["recall"] == (0.5 + 0 + 1) / 3
+    assert list(result["classes"]) == ["-7", "3", "5", "9"]
+    assert result["confusion"] == [[1, 0, 1, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert [*result["classes"]["-7"].values()] == [0.5, 0.5, 0.5, 2]
+    assert np.isnan(result["classes"]["3"]["precision"])
+    assert np.isnan([*result["classes"]["9"].values()][:3]).all()
+    assert result["macro"]["precision"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+
+
+def test_measures_are_those_of_scikit_learn(ooc_fw, here, judged):
+    result = ooc_fw("evaluate", "m.h5", "d.h5", "--json").json()
+    positive, values = judged
+    predicted = values > 0
+    expected = {
+        "accuracy": metrics.accuracy_score(positive, predicted),
+        "balanced_accuracy": metrics.balanced_accuracy_score(positive, predicted),
+        "roc_auc": metrics.roc_auc_score(positive, values),
+        "average_precision": metrics.average_precision_score(positive, values),
+        "n_rows": 200,
+    }
+    assert {name: result[name] for name in expected} == pytest.approx(expected)
+    assert result["confusion"] == metrics.confusion_matrix(positive, predicted).tolist()
+    found = ooc_fw("evaluate", "m.h5", "d.txt", "--json").json()
+    assert found["accuracy"] == result["accuracy"]
+    lines = [line.split() for line in ooc_fw("evaluate", "m.h5", "d.h5").out.splitlines()]
+    assert lines[0] == ["accuracy", f"{result['accuracy']:.6g}"]
+    assert lines[2:4] == [["positive", "3"], ["roc_auc", f"{result['roc_auc']:.6g}"]]
+    assert lines[7] == ["class", "precision", "recall", "f1-score", "support"]
+    assert [line[0] for line in lines[8:11] + lines[14:]] == ["-7", "3", "macro", "-7", "3"]
+
+
+def test_measures_of_a_regression(ooc_fw, here):
+    targets = np.load("amounts.npy")
+    found = load_model("numbers.h5").predict(open_dataset("d.h5"))
+    result = ooc_fw("evaluate", "numbers.h5", "d.h5", "--labels", "amounts.npy", "--json").json()
+    expected = {
+        "r2": metrics.r2_score(targets, found),
+        "rmse": metrics.root_mean_squared_error(targets, found),
+        "mae": metrics.mean_absolute_error(targets, found),
+        "n_rows": 200,
+    }
+    assert result == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("positive", ["3", "-7"])
+def test_a_threshold_is_that_of_predict(ooc_fw, here, judged, positive):
+    truth, values = judged
+    option = f"--threshold={np.quantile(values, 0.3)}"
+    found = ooc_fw("evaluate", "m.h5", "d.h5", f"--positive={positive}", option, "--json").json()
+    lines = np.array(ooc_fw("predict", "m.h5", "d.h5", option).out.split())
+    with h5py.File("d.h5") as file:
+        predicted = lines[file["row"][...]] == "3"
+    assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
+    assert found["classes"]["3"]["recall"] == metrics.recall_score(truth, predicted)
+    scores = (truth, values) if positive == "3" else (~truth, -values)
+    assert found["average_precision"] == pytest.approx(metrics.average_precision_score(*scores))
+
+
+def test_unknown_labels_count_as_wrong_and_are_reported(ooc_fw, model_file, table, write_text):
+    y = np.where(np.arange(200) < 50, 4, table.y)
+    outcome = ooc_fw("evaluate", model_file, write_text(table.X, y), "--json").done()
+    assert outcome.json()["accuracy"] <= 0.75
+    assert "50 of 200 rows in" in outcome.err
+    assert "labels unknown to the model (4); they count as wrong" in outcome.err
+
+
+def test_rows_of_unknown_classes_are_not_positive(ooc_fw, sure_model, table, write_text):
+    """The probability of class 3 should be 0 for them: 4 is as good as -7."""
+    scores = []
+    for other in (-7.0, 4.0, -9.0):
+        y = np.where(np.arange(200) < 50, other, table.y)
+        found = ooc_fw("evaluate", sure_model, write_text(table.X, y), "--json").json()
+        scores.append([found["roc_auc"], found["brier_score"]])
+    np.testing.assert_allclose(scores[1:], [scores[0]] * 2)
+    p = load_model(sure_model).predict_proba(table.X)[:, 1]
+    found = ooc_fw("evaluate", sure_model, write_text(*table), "--json").json()
+    assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(table.y == 3, p))
+
+
+def test_confusion_of_many_classes_is_left_to_json(ooc_fw, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = np.arange(21 * 8) % 21
+    np.save("X.npy", rng.normal(0, 0.2, (len(y), 2)) + np.stack([y % 5, y // 5], axis=1))
+    np.save("y.npy", y.astype(float))
+    data = "X.npy", "--labels", "y.npy"
+    ooc_fw("train", *data, "-o", "m.h5", "--quiet").done()
+    assert np.shape(ooc_fw("evaluate", "m.h5", *data, "--json").json()["confusion"]) == (21, 21)
+    assert "confusion" not in ooc_fw("evaluate", "m.h5", *data).done().out
+
+
+def test_a_figure_needs_matplotlib(ooc_fw, here, sure_model, monkeypatch):
+    pytest.importorskip("matplotlib")
+    draw = "evaluate", sure_model, "d.h5", "--figure", "new.png"
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib", None)
+        ooc_fw(*draw).assert_refused("pip install", "matplotlib")
+    assert not Path("new.png").exists()
+    assert ooc_fw(*draw).done().err == ""
+    assert Path("new.png").read_bytes().startswith(b"\x89PNG")

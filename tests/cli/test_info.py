@@ -1,0 +1,275 @@
+import shlex
+import tracemalloc
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from ooc_fw import load_model
+from ooc_fw.data.opening import conversion
+
+
+@pytest.fixture
+def describe(ooc_fw):
+    """What is said of a file, as a dictionary."""
+    return lambda *arguments: ooc_fw("info", *arguments, "--json").json()
+
+
+def test_a_data_file(ooc_fw, here, describe, table):
+    result = describe("d.h5")
+    with h5py.File("d.h5") as file:
+        X = file["X"][...].astype(float)
+    sigma2 = 2 * ((X**2).sum(axis=1).mean() - (X.mean(axis=0) ** 2).sum())
+    counts = {"-7": int((table.y == -7).sum()), "3": int((table.y == 3).sum())}
+    for name, value in {"sigma2": sigma2, "gamma_auto": 1 / (2 * sigma2)}.items():
+        assert result.pop(name) == pytest.approx(value, rel=1e-6), name
+    assert result == {
+        **{"kind": "data", "n_rows": 200, "n_features": 4, "storage": "dense", "classes": counts},
+        **{"scaling": "minmax", "log1p": False, "shuffled": True, "columns": None},
+        **{"bad_rows": 0, "advice": [], "next": ["ooc-fw train d.h5"]},
+    }
+    lines = [" ".join(line.split()) for line in ooc_fw("info", "d.h5").out.splitlines()]
+    assert lines[0] == "kind data"
+    assert f"classes -7 ({counts['-7']}), 3 ({counts['3']})" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "m.h5",
+            {"kind": "model", "kernel": "rbf", "C": 5, "classes": ["-7", "3"], "gap_scope": "all"}
+            | {"model_kind": "exact", "status": "converged", "scaling": "minmax"},
+        ),
+        ("marks.h5", {"model_kind": "landmarks", "gap_scope": "span", "n_support": 20}),
+        ("numbers.h5", {"task": "regression", "classes": []}),
+        ("novel.h5", {"task": "novelty", "classes": ["-1", "1"], "C": 30}),
+        ("streamed.h5", {"status": "streamed", "gap_scope": "chunk", "certified_gap": None}),
+        ("sampled.h5", {"status": "sampled", "gap_scope": None, "certified_gap": None}),
+    ],
+)
+def test_a_model(ooc_fw, here, describe, name, expected):
+    if name == "streamed.h5":
+        ooc_fw("train", "d.txt", "--stream", "-o", name, "--quiet").done()
+    elif name == "sampled.h5":
+        sampled = "--no-certify", "--lmo", "sampled"
+        ooc_fw("train", "d.h5", *sampled, "-o", name, "--quiet").done()
+    result, model = describe(name), load_model(name)
+    assert expected.items() <= result.items()
+    assert result["n_support"] == len(model.support_vectors)
+    assert result["certified_gap"] == model.certified_gap
+    if name == "marks.h5":
+        words = ooc_fw("info", name).done().words
+        assert "(within the span of the 20 landmarks)" in words
+
+
+def test_text(here, describe):
+    result = describe("d.txt")
+    assert (result["kind"], result["n_rows"], result["n_features"]) == ("text", 200, 4)
+    assert sum(result["classes"].values()) == 200
+    assert describe("zero.txt", "--zero-based")["n_features"] == 1
+    Path("long.txt").write_text("1 1:2\n-1 2:1\n" * 400_000)
+    result = describe("long.txt")
+    assert result["n_rows"] is None
+    assert 0 < sum(result["classes"].values()) < 800_000
+
+
+def test_wide_rows_take_memory_for_the_columns_they_have(describe, tmp_path):
+    path = tmp_path / "wide.txt"
+    path.write_text("1 3:1 20:2\n-1 3:2\n1 7:1\n")
+    describe(path)  # compiles what is needed
+    path.write_text("1 3:1 20000000:2\n-1 3:2\n1 7:1\n")
+    tracemalloc.start()
+    result = describe(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result["n_features"] == 20_000_000
+    assert peak < 20e6
+
+
+# -- tables and advice -----------------------------------------------------------------------------
+
+
+def write_table(path, columns):
+    """CSV, or by its suffix Parquet, with these columns."""
+    rows = [columns, *zip(*columns.values(), strict=True)]
+    text = path.with_suffix(".csv")
+    text.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    if path.suffix == ".parquet":
+        csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(csv.read_csv(text), path)
+    return path
+
+
+def test_a_table(ooc_fw, describe, tmp_path):
+    lines = [f"n{i},{i},{7 if i != 5 else ''},{'red' if i % 2 else 'blue'},0" for i in range(60)]
+    path = tmp_path / "my table.csv"
+    path.write_text("\n".join(["name,size,same,colour,y", *lines, ""]))
+    result = describe(path, "--label", "y")
+    assert (result["kind"], result["format"], result["n_columns"]) == ("table", "csv", 5)
+    assert result["columns"]["name"] == {"holds": "words", "missing": 0, "different": 60}
+    assert result["columns"]["size"] == {"holds": "numbers", "missing": 0, "different": 60}
+    assert result["columns"]["same"]["missing"] == 1
+    assert result["next"] == [
+        f"ooc-fw convert '{path}' 'my table.h5' --label y --one-hot colour --target-encode name "
+        "--impute mean --scale standard"
+    ]
+    words = ooc_fw("info", path).words
+    assert "colour holds words, missing 0, different 2 " in words
+    assert "name one with --label" in words
+    path.write_text("0,red,0\n1,red,0\n")
+    result = describe(path, "--no-header")
+    assert list(result["columns"]) == ["0", "1", "2"]
+    assert "table.h5' --no-header --label COLUMN" in result["next"][0]
+
+
+def test_a_folder_of_tables(ooc_fw, describe, tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"tail": [f"N{k % 99}" for k in range(500)], "age": np.arange(500) / 7}
+    columns |= {"day": pa.array(np.full(500, 7)).cast("int32").cast("date32"), "a": ["x"] * 500}
+    parquet.write_table(pa.table(columns), tmp_path / "1.parquet")
+    result = describe(tmp_path, "--label", "a")
+    options = "--label a --target-encode tail --dates day --scale standard"
+    assert result["next"][0].endswith(options)
+    parquet.write_table(pa.table(columns | {"age": ["x"] * 500}), tmp_path / "2.parquet")
+    ooc_fw("info", tmp_path).assert_refused("age", "with one type for each column")
+
+
+@pytest.mark.parametrize("labels", ["yes,", "?,yes,no", "unknown,1", "NA,0,1,1"])
+def test_words_that_stand_for_missing_labels_are_counted(describe, tmp_path, labels):
+    words = labels.split(",")
+    rows = [words[k % len(words)] for k in range(400)]
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["X"], file["y"] = np.eye(400), rows
+    table = write_table(tmp_path / "t.csv", {"x": range(400), "y": rows})
+    n_missing = sum(row in ("", "?", "NA") for row in rows)
+    for result in (describe(table, "--label", "y"), describe(tmp_path / "t.h5")):
+        said = "\n".join(result["advice"])
+        assert (f"{n_missing} labels are missing" in said) == (n_missing > 0)
+    assert "" not in result["classes"]
+
+
+@pytest.fixture
+def advised(describe, tmp_path):
+    """What is said of rows, whose labels are a column."""
+
+    def describe_rows(X, y=None, storage=np.asarray):
+        obs = {} if y is None else {"y": y}
+        rows = storage(np.asarray(X, dtype=np.float32))
+        anndata.AnnData(rows, obs=obs).write_h5ad(tmp_path / "X.h5ad")
+        return describe(tmp_path / "X.h5ad", *([] if y is None else ["--label", "y"]))
+
+    return describe_rows
+
+
+@pytest.mark.parametrize("storage", [np.asarray, csr_array])
+def test_rows_that_are_not_finite_are_counted(advised, storage):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 6)) * (rng.random((500, 6)) < 0.3)
+    X[7, 1] = X[8, 2] = X[250, 0] = np.inf
+    found = advised(X, np.arange(500) % 3, storage)
+    assert found["bad_rows"] == 3
+    assert "3 of the rows that were read hold" in "\n".join(found["advice"])
+    assert found["classes"] == {"0": 167, "1": 167, "2": 166}
+
+
+def test_labels_that_are_missing_or_amounts_are_told(advised):
+    X = np.random.default_rng(0).random((200, 3))
+    assert "there are no labels" in "\n".join(advised(X)["advice"])
+    amounts = advised(X, np.arange(200.0))["advice"]
+    assert "amounts need --task regression" in "\n".join(amounts)
+
+
+def test_advice_is_printed_below(ooc_fw, here, describe):
+    data = "X.npy", "--labels", "amounts.npy"
+    lines = ooc_fw("info", *data).out.splitlines()
+    result = describe(*data)
+    said = "\n".join(lines).partition("- ")[2].partition("\n\n")[0]
+    assert " ".join(said.split()) == " - ".join(result["advice"])
+    assert lines[-2:] == ["next:", *(f"  {command}" for command in result["next"])]
+    assert max(map(len, lines[:-2])) <= 80
+    result = describe("X.npy")
+    unknown = ("classes", "scaling", "shuffled", "sigma2", "gamma_auto")
+    assert [result[name] for name in unknown] == [None] * 5
+
+
+# -- the next command runs as it is ----------------------------------------------------------------
+
+
+@pytest.fixture
+def follow(ooc_fw, describe, tmp_path, monkeypatch):
+    """Run what is printed until a model is trained; returns the name of its data."""
+    monkeypatch.chdir(tmp_path)
+
+    def follow_advice(*data):
+        for _ in range(3):
+            result = describe(*data)
+            assert len(result["advice"]) <= 5
+            (command,) = result["next"]
+            words = shlex.split(command)
+            ooc_fw(*words[1:], *["--quiet"] * (words[1] == "train")).done()
+            if words[1] == "train":
+                return words[2]
+            data = (words[3],)
+        raise AssertionError(f"no training follows from {data}")
+
+    return follow_advice
+
+
+def tables():
+    """Tables of what people have: column -> its cells."""
+    rng = np.random.default_rng(0)
+    n = 300
+    y = np.arange(n) % 2
+    holed = [f"{value:.3f}" if k % 7 else "" for k, value in enumerate(rng.normal(size=n))]
+    days = [f"2024-{k % 12 + 1:02}-{k % 28 + 1:02}" for k in range(n)]
+    words = [f"w{k % 25}" for k in range(n)]
+    return {
+        "dates": {"day": days, "x": holed, "y": y},
+        "holes": {"x": holed, "same": ["7" if k % 5 else "" for k in range(n)], "y": y},
+        "empty column": {"x": holed, "none": [""] * n, "y": y},
+        "decimal commas": {"price": ['"1,5"'] * n, "x": holed, "y": y},
+        "missing labels": {"x": holed, "y": ["" if k % 9 == 0 else k % 2 for k in range(n)]},
+        "many words": {"a": words, "b": words, "c": words[::-1], "x": np.arange(n) * 99, "y": y},
+        "names": {"who": [f"n{k}" for k in range(n)], '"a, b"': words, "x": holed, "y": y},
+    }
+
+
+@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.grid)])
+def test_commands_for_tables(describe, follow, name, kind):
+    path = write_table(Path(f"t.{kind}"), tables()[name])
+    follow(path, "--label", "y")
+    if name == "many words":  # mostly zeros, which would take far more memory once centred
+        assert describe("t.h5")["storage"] == "csr"
+
+
+@pytest.mark.parametrize("name", ["sparse", "raw", "times"])
+def test_commands_for_arrays(ooc_fw, describe, follow, name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 12))
+    rare = (rng.random((400, 40)) < 0.02) * 1.0
+    rows = {
+        "sparse": csr_array(np.c_[rare, 300 * rare[:, :3]]),
+        "raw": np.c_[X * np.tile([1, 1000], 6), rare],
+        "times": np.c_[X + 1.7e9, np.full(400, 0.1)],
+    }
+    y = np.where(np.arange(400) % 2, "a", "b")
+    anndata.AnnData(rows[name], obs={"kind": y}).write_h5ad("X.h5ad")
+    data = follow("X.h5ad", "--label", "kind")
+    assert describe(data)["scaling"] != "none"
+    (command,) = describe(data.replace(".h5", ".model.h5"))["next"]
+    ooc_fw(*shlex.split(command.replace("DATA", data))[1:]).done()
+
+
+def test_commands_have_the_options_given(describe, follow, text_file):
+    np.save("X.npy", np.eye(120, 40, dtype=np.float32) * 7)
+    np.save("y.npy", np.arange(120) % 2)
+    (convert,) = describe("X.npy", "--labels", "y.npy")["next"]
+    assert convert == "ooc-fw convert X.npy X.h5 --labels y.npy --scale standard"
+    follow("X.npy", "--labels", "y.npy")
+    follow(text_file)
+    assert conversion("-") == "ooc-fw convert - data.h5"  # standard input

@@ -1,0 +1,161 @@
+"""``ooc-fw certify``, ``importance`` and ``export``."""
+
+import pickle
+
+import h5py
+import numpy as np
+import onnxruntime
+import pytest
+from sklearn.base import clone
+
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, load_model
+from tests.support.landmarks import solved
+from tests.support.reference import SmallProblem, kernel_values
+
+
+def test_certify_agrees_with_brute_force_in_extended_precision(ooc_fw, model_file, data_file):
+    outcome = ooc_fw("certify", model_file, data_file, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    result, model = outcome.json(), load_model(model_file)
+    assert result["gap_scope"] == "all"
+    assert (result["tol"], result["reached"]) == (1e-3, True)
+    (classifier,) = model.classifiers
+    with h5py.File(data_file) as file:
+        X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
+    truth = SmallProblem(model.kernel, X, y, model.C).truth(model.rows, classifier.alpha)
+    assert result["rho"] == pytest.approx(float(truth.rho), rel=1e-9)
+    assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
+    assert result["certified_gap"] <= result["pair_gap"] <= truth.pair_gap + 1e-6
+
+
+def test_a_gap_above_the_tolerance_is_status_1(ooc_fw, model_file, data_file):
+    outcome = ooc_fw("certify", model_file, data_file, "--tol", 1e-9)
+    assert outcome.status == 1
+    assert outcome.out.startswith("certified_gap  ")
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FrankWolfeSVC(C=5, gamma=0.2, exact=True),
+        FrankWolfeSVC(C=5, gamma=0.2, landmarks=20, tol=1e-2),
+        FrankWolfeSVR(gamma=0.2),
+        FrankWolfeSVR(gamma=0.2, landmarks=20, tol=1e-2),
+        FrankWolfeOneClass(gamma=0.2),
+        FrankWolfeOneClass(gamma=0.2, contamination=0.1),
+    ],
+)
+def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, several):
+    y = np.where(table.X[:, 0] > 1, 9 if several else 3, table.y)
+    weights = np.where(np.arange(len(y)) % 3 == 0, 0.0, 2.0)
+    weights[:40] = 0
+    y[:5] = 77  # a class in which no row has weight
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = table.X, y
+    own = clone(estimator).set_params(random_state=0).fit(table.X, y, sample_weight=weights)
+    own.save(model)
+    assert weights[own.model_.rows].all()
+    outcome = ooc_fw("certify", model, data, "--json", "--tol", 2e-2)
+    assert (outcome.status, outcome.err) == (0, "")
+    result, n_weighted = outcome.json(), (weights > 0).sum()
+    gap = pytest.approx(own.certified_gap_, rel=1e-3, abs=1e-8)  # both have rounding
+    assert (result["certified_gap"], result["gap_scope"]) == (gap, own.gap_scope_)
+    assert result["n_weighted"] == n_weighted
+    told = ooc_fw("info", model).done().words
+    assert f"over {n_weighted} rows alone; all others have no weight)" in told
+    again = pickle.loads(pickle.dumps(own)).model_
+    np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = np.vstack([table.X, table.X]), np.append(y, y)
+    ooc_fw("certify", model, data).assert_refused("400 rows", "give the file it was trained on")
+
+
+def test_weights_that_landmarks_do_not_show_are_refused(ooc_fw, table, tmp_path):
+    """A row that is no landmark has a weight of its own."""
+    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
+    with h5py.File(data, "w") as file:
+        file["X"], file["y"] = table
+    options = dict(C=5, gamma=0.2, landmarks=20, random_state=0)
+    for row in range(200):
+        weights = np.where(np.arange(200) == row, 50.0, 1.0)
+        own = FrankWolfeSVC(**options).fit(*table, sample_weight=weights)
+        margin = own.decision_function(table.X)[row] * (1 if table.y[row] == 3 else -1)
+        if row not in own.support_ and margin < 0.9:
+            break
+    assert set(own.model_.penalties) == {5.0}
+    own.save(model)
+    ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
+
+
+def test_the_gap_of_a_landmark_model_bounds_the_true_one_in_its_span(ooc_fw, landmark_model):
+    data, path = landmark_model
+    outcome = ooc_fw("certify", path, data, "--json", "--threads", 2)
+    assert (outcome.status, outcome.err) == (0, "")
+    result, model = outcome.json(), load_model(path)
+    assert (result["gap_scope"], result["n_support"]) == ("span", 20)
+    assert result["reached"] == (result["certified_gap"] <= result["tol"])
+    assert result["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
+    with h5py.File(data) as file:
+        X, y = file["X"][...], file["y"][...]
+    Z = model.support_vectors
+    K, G = (kernel_values(model.kernel, rows, Z) + 1 for rows in (X, Z))
+    G = G + model.jitter * np.eye(len(Z))
+    each = result.get("classifiers", [result])
+    assert len(each) == len(model.classifiers)
+    for sides, own, found in zip(model.named_sides, model.classifiers, each, strict=True):
+        sign = np.where(y == sides["positive"], 1, -1)
+        beta = model.C * np.maximum(0, 1 - sign * (K @ own.beta))
+        u = K.T @ (beta * sign)
+        primal = own.beta @ G @ own.beta / 2 + beta @ beta / model.C / 2
+        dual = beta.sum() ** 2 / (u @ solved(G, u) + beta @ beta / model.C) / 2
+        assert primal <= found["primal"] <= primal * (1 + 1e-4)
+        assert dual * (1 - 1e-4) <= found["dual"] <= dual
+        assert (primal - dual) / primal <= found["certified_gap"] <= 2e-3
+    lines = ooc_fw("certify", path, data, "--dask", "threads").out.splitlines()
+    assert lines[0].startswith("certified_gap ")
+    assert lines[0].endswith("(within the span of the 20 landmarks)")
+    assert ooc_fw("certify", path, data, "--tol", 1e-9).status == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "name"), [("dense", (), "rho"), ("sparse", ("--landmarks", 20), "primal")]
+)
+def test_storage_of_the_certified_rows_may_be_another(ooc_fw, here, first, options, name):
+    for storage in ("dense", "sparse"):
+        scale = "--scale", "maxabs"
+        ooc_fw("convert", "d.txt", f"{storage}.h5", f"--{storage}", *scale).done()
+    ooc_fw("train", f"{first}.h5", "-o", "new.h5", "--quiet", *options).done()
+    dense, sparse = (
+        ooc_fw("certify", "new.h5", f"{storage}.h5", "--json").json()
+        for storage in ("dense", "sparse")
+    )
+    assert dense[name] == pytest.approx(sparse[name], rel=1e-9)
+    assert max(dense["certified_gap"], sparse["certified_gap"]) <= 2e-3
+
+
+def test_importance_lists_the_columns_that_matter_most(ooc_fw, here):
+    found = load_model("m.h5").importance("d.h5")
+    shown = ooc_fw("importance", "m.h5", "d.h5", "--top", 2, "--quiet")
+    title, head, *lines = shown.done().out.splitlines()
+    assert title.startswith("change of the decision value for 3 by one standard deviation")
+    assert head.split() == ["column", "importance"]
+    assert [line.split()[0] for line in lines] == [found.names[k] for k in found.order[:2]]
+    values = [float(line.split()[1]) for line in lines]
+    np.testing.assert_allclose(values, found.values[found.order[:2]], rtol=1e-3)
+    fewer = ooc_fw("importance", "m.h5", "d.h5", "--json", "--rows", 50).json()
+    assert fewer["n_rows"] == 50
+
+
+def test_an_exported_model_predicts_rows_as_they_were_before_scaling(
+    ooc_fw, sure_model, data_file, table, tmp_path
+):
+    out = tmp_path / "m.onnx"
+    assert ooc_fw("export", sure_model, out, "--json").json()["probabilities"] is True
+    session = onnxruntime.InferenceSession(out.read_bytes())
+    names = [output.name for output in session.get_outputs()]
+    X = table.X.astype(np.float64)
+    found = dict(zip(names, session.run(None, {"X": X}), strict=True))
+    lines = ooc_fw("predict", sure_model, data_file).out.split()
+    np.testing.assert_array_equal(found["label"], np.array(lines, dtype=float))

@@ -1,0 +1,287 @@
+"""``ooc-fw train`` on a data file: each task, what is said of a run, weights, probabilities."""
+
+import json
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ooc_fw import FrankWolfeSVC, load_model
+from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.landmarks import relative_target
+from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.system.errors import OutOfTimeError
+from tests.support.reference import SmallProblem
+
+
+def events_of(log):
+    return [json.loads(line) for line in Path(log).read_text().splitlines()]
+
+
+def test_json_log_and_model_agree(ooc_fw, here):
+    options = "--C", 5, "--log", "new.log", "-o", "new.h5"
+    result = ooc_fw("train", "d.h5", *options, "--json").json()
+    assert (result["status"], result["n_rows"], result["model"]) == ("converged", 200, "new.h5")
+    assert 0 <= result["certified_gap"] <= result["tol"]
+    assert result["peak_rss_bytes"] > 10_000_000
+    assert all(result[name] > 0 for name in ("gamma", "rho", "passes", "iterations", "rows_read"))
+    start, *_, end = events_of("new.log")
+    assert (start["event"], start["options"]["tol"]) == ("start", 1e-3)
+    assert end == {"event": "end", **result}
+    model = load_model("new.h5")
+    (classifier,) = model.classifiers
+    assert len(classifier.alpha) == result["n_support"]
+    assert (classifier.rho, classifier.certified_gap) == (result["rho"], result["certified_gap"])
+    assert (model.kernel.gamma, model.C, model.scaling.kind) == (result["gamma"], 5, "minmax")
+    assert model.classes.tolist() == [-7, 3]
+    with h5py.File("d.h5") as file:
+        expected = file["X"][...][model.rows]
+        labels = np.where(file["y"][...][model.rows] == 3, 1, -1)
+    assert np.array_equal(model.support_vectors[classifier.sv], expected)
+    assert np.array_equal(classifier.labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ("", "converged", ["converged: relative gap", "certified over all rows"]),
+        (
+            "--method fw --max-iter 1",
+            "max_iter",
+            ["exact: method fw", "warning: stopped by the limit of iterations"],
+        ),
+        ("--lmo sampled --no-certify", "sampled", ["over the rows drawn last, not certified"]),
+        (
+            "--verbose",
+            "converged",
+            ["d.h5: 200 rows, 4 features", "exact: there are 200 rows", "method corrective"]
+            + ["memory plan: ", "converged: relative gap"],
+        ),
+    ],
+)
+def test_what_is_said_of_a_run(ooc_fw, here, options, status, said):
+    outcome = ooc_fw("train", "d.h5", *options.split())
+    assert (outcome.status, outcome.out) == (0, "d.model.h5\n")
+    places = [outcome.err.index(words) for words in said]
+    assert places == sorted(places)
+    assert ("warning" in outcome.err) is (status == "max_iter")
+    model = load_model("d.model.h5")
+    assert model.status == status
+    assert (model.certified_gap is None) == (status == "sampled")
+    assert ooc_fw("train", "d.h5", "--quiet", "--dry-run").err == ""
+
+
+def test_help_names_every_kernel_and_step_rule(ooc_fw):
+    words = ooc_fw("train", "--help").out.replace(",", " ").split()
+    assert {*KERNELS, *STEP_RULES} <= set(words)
+
+
+def test_the_kernel_of_an_array(ooc_fw, here):
+    kernel = "--kernel", "poly", "--gamma", 0.5, "--degree", 3, "--coef0", 1
+    ooc_fw("train", "X.npy", "--labels", "y.npy", *kernel).done()
+    model = load_model("X.model.h5")
+    assert model.kernel.to_dict() == {"name": "poly", "gamma": 0.5, "degree": 3, "coef0": 1}
+    assert model.scaling is None
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ((), "exact"),
+        (("--landmarks", "none"), "exact"),
+        (("--landmarks", 40), "landmarks"),
+        (("--task", "novelty"), "exact"),
+    ],
+)
+def test_a_dry_run_prints_the_kind_of_model_and_sizes_that_add_up(ooc_fw, here, options, kind):
+    before = sorted(here.iterdir())
+    command = "train", "d.h5", "--dry-run", "--memory", "2GiB", *options
+    result = ooc_fw(*command, "--json").json()
+    assert sum(result["memory"].values()) <= result["memory_limit"] == 2 << 30
+    assert (result["kind"], result["landmarks"]) == (kind, 40 if kind == "landmarks" else None)
+    outcome = ooc_fw(*command)
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert result["choice"] in outcome.words
+    assert outcome.words.endswith("MiB")
+    assert sorted(here.iterdir()) == before
+
+
+def test_three_classes_from_training_to_certificate(ooc_fw, here, table):
+    """With labels that are words, which every command reads and writes."""
+    words = np.array(["groß", "klein", "mittel"])
+    y = words[np.argsort(np.argsort(table.X[:, 0])) * 3 // len(table.X)]
+    np.save("y.npy", y)
+    data = "X.npy", "--labels", "y.npy"
+    result = ooc_fw("train", *data, "-o", "new.h5", "--C", 10, "--json").json()
+    assert result["status"] == "converged"
+    pairs = [(each["negative"], each["positive"]) for each in result["classifiers"]]
+    assert pairs == [("groß", "klein"), ("groß", "mittel"), ("klein", "mittel")]
+    gaps = [each["certified_gap"] for each in result["classifiers"]]
+    assert result["certified_gap"] == max(gaps) <= 1e-3
+    certified = ooc_fw("certify", "new.h5", *data, "--json").json()["classifiers"]
+    again = [each["certified_gap"] for each in certified]
+    assert again == pytest.approx(gaps, rel=1e-3, abs=1e-7)
+    predicted = np.array(ooc_fw("predict", "new.h5", "X.npy").out.split())
+    accuracy = ooc_fw("evaluate", "new.h5", *data, "--json").json()["accuracy"]
+    assert accuracy == (predicted == y).mean() > 0.9
+
+
+# -- weights of classes ----------------------------------------------------------------------------
+
+
+def test_balanced_class_weights(ooc_fw, tmp_path, table):
+    """In a file whose arrays have names of their own."""
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["rows"], file["target"] = table
+    names = "--x-name", "rows", "--label", "target"
+    ooc_fw("train", tmp_path / "d.h5", *names, "--class-weight", "balanced").done()
+    model = load_model(tmp_path / "d.model.h5")
+    (classifier,) = model.classifiers
+    counts = [np.sum(table.y == label) for label in (-7, 3)]
+    expected = 100 / np.where(classifier.labels > 0, counts[1], counts[0])
+    np.testing.assert_allclose(model.penalties, expected)
+
+
+def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, here):
+    ooc_fw("train", "d.h5", "-o", "new.h5", "--C", 2, "--class-weight=-7=0.5,3=4").done()
+    model = load_model("new.h5")
+    (classifier,) = model.classifiers
+    np.testing.assert_array_equal(model.penalties, np.where(classifier.labels > 0, 8.0, 1.0))
+    assert model.C == 2
+    with h5py.File("d.h5") as file:
+        X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
+    problem = SmallProblem(model.kernel, X, y, 2 * np.where(y > 0, 4.0, 0.5))
+    truth = problem.truth(model.rows, classifier.alpha)
+    result = ooc_fw("certify", "new.h5", "d.h5", "--json").json()
+    assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
+    ooc_fw("train", "d.h5", "-o", "plain.h5", "--C", 2).done()
+    recalls = [(own.predict(X)[y > 0] == 3).mean() for own in (load_model("plain.h5"), model)]
+    assert recalls[1] > recalls[0], "a weight favours its class"
+
+
+# -- landmarks -------------------------------------------------------------------------------------
+
+
+def test_landmarks_from_the_options_to_the_certificate(ooc_fw, noisy, tmp_path):
+    path, log = tmp_path / "m.h5", tmp_path / "log.jsonl"
+    options = "--json", "--landmarks", 40, "--class-weight", "balanced", "--log", log
+    outcome = ooc_fw("train", noisy, "-o", path, *options).done()
+    result, model = outcome.json(), load_model(path)
+    expected = {"status": "converged", "kind": "landmarks", "gap_scope": "span", "n_support": 40}
+    assert expected.items() <= result.items()
+    assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (500 * 40))
+    assert 0 <= result["certified_gap"] == model.certified_gap <= relative_target(1e-3)
+    each = result.get("classifiers", [result])
+    assert len(each) == len(model.classifiers) == (1 if len(model.classes) == 2 else 3)
+    for own, found in zip(model.classifiers, each, strict=True):
+        assert (found["primal"], found["dual"]) == (own.primal, own.dual)
+        assert found["certified_gap"] == pytest.approx((own.primal - own.dual) / own.primal)
+    with h5py.File(noisy) as file:
+        _, codes, counts = np.unique(file["y"][...], return_inverse=True, return_counts=True)
+    penalties = (500 / (len(counts) * counts))[codes]
+    np.testing.assert_allclose(model.penalties, penalties[model.rows])
+    assert events_of(log)[-1] == {"event": "end", **result}
+    assert result["choice"] in outcome.err
+    certified = ooc_fw("certify", path, noisy, "--json").json()
+    assert certified["certified_gap"] == pytest.approx(model.certified_gap, rel=1e-3, abs=1e-7)
+    assert ooc_fw("evaluate", path, noisy, "--json").json()["accuracy"] > 0.6
+
+
+# -- novelty ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [("--C 3 --gamma 2", "exact"), ("--C 0.1 --landmarks 30", "landmarks")],
+)
+def test_novelty_from_training_to_certificate(ooc_fw, here, options, kind):
+    words = "--task", "novelty", "--contamination", "0.1", *options.split()
+    found = ooc_fw("train", "d.h5", "-o", "new.h5", *words, "--json").json()
+    expected = {"task": "novelty", "status": "converged", "kind": kind}
+    assert expected.items() <= found.items()
+    lines = np.array(ooc_fw("predict", "new.h5", "d.h5").out.split())
+    assert set(lines) == {"1", "-1"}
+    assert np.mean(lines == "-1") == pytest.approx(0.1, abs=0.02)
+    again = ooc_fw("certify", "new.h5", "d.h5", "--json").json()
+    assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
+    assert again["certified_gap"] <= 2e-3
+    ooc_fw("train", "X.npy", "--task", "novelty").done()  # without labels
+
+
+def test_novel_rows_are_found_by_a_threshold(ooc_fw, here):
+    X = np.random.default_rng(0).random((80, 4)).astype("f4")
+    X[:30] += 3
+    np.save("X.npy", X)
+    np.save("y.npy", np.where(np.arange(80) < 30, -1, 1))
+    data = "novel.h5", "X.npy", "--threshold", "0.5"
+    found = ooc_fw("evaluate", *data, "--labels", "y.npy", "--json").json()
+    assert found["positive"] == "-1"
+    novel = np.array(ooc_fw("predict", *data).out.split()) == "-1"
+    assert found["classes"]["-1"]["precision"] == pytest.approx(novel[:30].sum() / novel.sum())
+
+
+def test_ordinary_rows_alone_are_learned(ooc_fw, here):
+    run = ooc_fw("train", "d.h5", "-o", "new.h5", "--task", "novelty", "--ordinary", "3").done()
+    assert "70 rows labelled 3 are ordinary, and alone are learned; 130 others are novel" in run.err
+    ordinary = np.load("labels.npy") == 3
+    found = load_model("new.h5")
+    weighted = np.unpackbits(found.weighted_rows)[:200].astype(bool)
+    np.testing.assert_array_equal(weighted, ordinary)
+    assert ordinary[found.rows].all()
+    ooc_fw("certify", "new.h5", "d.h5").done()
+
+
+# -- probabilities ---------------------------------------------------------------------------------
+
+
+def test_probabilities_add_sigmoids_and_change_nothing_else(ooc_fw, here):
+    train = "train", "d.h5", "--C", 5, "--json"
+    plain = ooc_fw(*train, "-o", "plain.h5").json()
+    result = ooc_fw(*train, "-o", "new.h5", "--log", "new.log", "--probability").json()
+    assert result.pop("calibrated") is True
+    assert list(result) == list(plain)
+    for name in ("certified_gap", "objective", "iterations", "n_support"):
+        assert result[name] == plain[name]
+    estimator = FrankWolfeSVC(C=5, probability=True, random_state=0).fit("d.h5")
+    model, bare = load_model("new.h5"), load_model("plain.h5")
+    (own,), (other,) = model.classifiers, estimator.model_.classifiers
+    assert (own.sigmoid_a, own.sigmoid_b) == (other.sigmoid_a, other.sigmoid_b)
+    np.testing.assert_array_equal(model.rows, bare.rows)
+    for name in ("sv", "beta", "rho", "certified_gap"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(bare.classifiers[0], name))
+    events = events_of("new.log")
+    assert events[-1]["calibrated"] is True
+    iterations = [event["iteration"] for event in events if event["event"] == "progress"]
+    assert iterations == sorted(iterations), "other runs are not logged"
+
+
+def late(*_):
+    raise OutOfTimeError("over")
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (lambda *_: signal.raise_signal(2), 130, "interrupted: the model gives no probabilities"),
+        (late, 0, "no time left: the model gives no probabilities"),
+    ],
+)
+def test_the_model_is_there_if_calibration_ends_early(ooc_fw, here, monkeypatch, end, status, said):
+    monkeypatch.setattr("ooc_fw.cli.train.calibrated", end)
+    outcome = ooc_fw("train", "d.h5", "-o", "new.h5", "--probability", "--json")
+    assert outcome.status == status
+    assert said in outcome.err
+    assert json.loads(outcome.out)["calibrated"] is False
+    model = load_model("new.h5")
+    assert (model.status, model.calibrated) == ("converged", False)
+    assert model.certified_gap <= 1e-3
+
+
+@pytest.mark.process
+def test_the_time_limit_covers_calibration(ooc_fw, here):
+    options = "--max-time 1 --tol 1e-12 --C 1e6 --probability --json --quiet"
+    result = ooc_fw("train", "d.h5", "-o", "new.h5", *options.split()).json()
+    assert result["seconds"] < 4
+    assert load_model("new.h5").calibrated
