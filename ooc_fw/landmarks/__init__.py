@@ -1,4 +1,4 @@
-"""Landmark models: all rows in the span of some. Here are their results, starts and gaps."""
+"""Landmark models: weights of some rows are learned from all. Results, starts and gaps."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ooc_fw.solver.state import Draws, Status, Work
 
 @dataclass(frozen=True, repr=False)
 class LandmarkSolution(Work):
-    """Weights of k classifiers on shared landmarks, and what is known of them."""
+    """Weights of k classifiers on shared landmarks, with objectives and gaps."""
 
     status: Status
     rows: Int64Array  # (N,): row numbers of the landmarks
     landmarks: Rows  # (N, n_features)
     beta: Float64Array  # (k, N)
     jitter: float
-    primal: Float64Array | None  # (k,), over all rows; None where no pass over them ended
+    primal: Float64Array | None  # (k,), over all rows; None if no pass over all rows ended
     dual: Float64Array | None  # (k,): lower bounds on the least P; None without a certificate
-    certified_gap: Float64Array | None  # (k,): (P - D*) / P at most, from float64 kernel values
-    sampled_gap: Float64Array | None  # (k,): the same from float32, or of the sample alone
+    certified_gap: Float64Array | None  # (k,): bounds on (P - D*) / P, from float64 kernel values
+    sampled_gap: Float64Array | None  # (k,): the gaps from float32, or over the sample alone
     sweep_seconds: float | None
     signal: int | None
 
@@ -31,25 +31,25 @@ class LandmarkSolution(Work):
 class LandmarkStart:
     """Landmarks and weights to begin with.
 
-    The `work` of a model counts if that stays unless the run reaches its tolerance in time.
+    With the `work` of a model, that model stays unless the run reaches its tolerance in time.
     """
 
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
     work: Work | None = None
-    whole: bool = False  # whether the weights are for all rows, so that those of a sample are worse
-    draws: Draws | None = None  # from where a run goes on drawing
+    whole: bool = False  # whether the weights are for all rows: a sample would make them worse
+    draws: Draws | None = None  # the random draws that a resumed run continues
 
 
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
-    """(P - D) / P; 0 where P is 0, and no weights have less."""
+    """(P - D) / P, or 0 if P is 0, its least value."""
     return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal > 0)
 
 
 def relative_target(tol: float) -> float:
     """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
 
-    Such a model violates margins by at most `tol`; its weights divided by 1 - tol have an objective
-    within 1 - (1 - tol)^2 of the optimum.
+    Such a model violates margins by at most `tol`. If its weights are divided by 1 - tol, their
+    objective is within 1 - (1 - tol)^2 of the optimum.
     """
     return 1 - (1 - min(tol, 1.0)) ** 2

@@ -1,9 +1,9 @@
-"""Bounds on the objectives of weights on landmarks: within their span, and of the exact kernel.
+"""Bounds on the objectives of weights on landmarks: in their span, and for the exact kernel.
 
-A regression whose landmarks are all rows has a gap to the optimum of the exact kernel. The dual
-point beta_i = C_i xi_i of the problem in the span is also one of the exact problem. There
-|v|^2 = sum_ij beta_i y_i beta_j y_j (k(x_i, x_j) + 1) takes a kernel value for each pair of the s
-rows inside the margin, s^2 / 2 in all. The best multiple of beta has the dual objective
+If the landmarks of a regression are all rows, it has a gap to the optimum of the exact kernel. The
+dual point beta_i = C_i xi_i of the problem in the span is also a dual point of the exact problem.
+There |v|^2 = sum_ij beta_i y_i beta_j y_j (k(x_i, x_j) + 1) takes a kernel value for each pair of
+the s rows inside the margin, s^2 / 2 in all. The best multiple of beta has the dual objective
 D = (sum beta)^2 / (2 (|v|^2 + sum beta_i^2 / C_i)), and no weights at all have P < D.
 """
 
@@ -27,31 +27,31 @@ from ooc_fw.landmarks.span import Span
 def certify_point(
     span: Span, point: Point, problem: SpanProblem
 ) -> tuple[Float64Array, Float64Array]:
-    """Upper bounds on P and lower bounds on D* at exact kernel values, each of shape (k,).
+    """Upper bounds on P and lower bounds on D* for exact kernel values, each of shape (k,).
 
-    The point has a gradient from float64 kernel values of all rows. Targets and epsilon may be
-    quotients of float64 numbers that are rounded: the bounds hold for the quotients themselves.
+    The gradient of the point comes from float64 kernel values of all rows. Targets and epsilon may
+    be rounded quotients of float64 numbers: the bounds hold for the exact quotients.
 
     Notes
     -----
-    A decision value errs by no more than delta = |b|_1 e, e the largest error of a kernel value and
-    of a sum. So slacks err by delta, P by delta sum C_i xi_i + delta^2 / 2 sum C_i, and each entry
-    of u by e sum beta; G^-1 multiplies |.|^2 by 1 / jitter at most. Any beta >= 0 is a point of the
-    dual, so that its linear part errs by summation only.
+    Let e be the largest error of a kernel value and of a sum. A decision value errs by at most
+    delta = |b|_1 e, and so do slacks. P errs by delta sum C_i xi_i + delta^2 / 2 sum C_i, and each
+    entry of u by e sum beta. G^-1 multiplies |.|^2 by at most 1 / jitter. Every beta >= 0 is a
+    point of the dual, so that only summation adds an error to its linear part.
 
-    The slack 1 - y_i h(x_i) of a label is rounded in proportion to itself. That of a target,
-    |y_i - h(x_i)| - epsilon, is not where the two nearly cancel. With the unit roundoff u, y_i errs
-    by 2 u |y_i| (a difference and a quotient), the residual by u (|y_i| + |h(x_i)|), and epsilon by
-    u epsilon: together by less than tau_i + u |b|_1 max k, tau_i = 4 u (|y_i| + epsilon). In P that
-    is sum beta_i tau_i more, and sum C_i (delta + max tau)^2 / 2 in place of the square of delta:
-    rows that seem to have no slack have that much at most. The linear part of the dual errs by
-    3 u sum beta_i (|y_i| + epsilon), which is in the bound on its summation.
+    The slack 1 - y_i h(x_i) of a label is rounded in proportion to itself. The slack of a target,
+    |y_i - h(x_i)| - epsilon, is not, since the two terms may nearly cancel. With the unit roundoff
+    u, y_i errs by 2 u |y_i| (a difference and a quotient), the residual by u (|y_i| + |h(x_i)|),
+    and epsilon by u epsilon. The sum is less than tau_i + u |b|_1 max k for tau_i =
+    4 u (|y_i| + epsilon). It adds sum beta_i tau_i to the error of P, and takes delta + max tau in
+    place of delta in the square: a row that seems to have no slack has at most that. The linear
+    part of the dual errs by 3 u sum beta_i (|y_i| + epsilon), which the bound on its summation has.
     """
     gradient = point.gradient
     n = len(span)
     dual_sum, square, beta_sum, linear = gradient.terms
     largest = max(span.landmarks.largest + span.jitter, gradient.largest)
-    summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of any of the sums
+    summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of each sum
     error = max(gradient.error, span.landmarks.error) + 4 * (n + 4) * FLOAT64_UNIT * largest
     size = np.abs(point.b).sum(axis=1)
     delta = size * error
@@ -70,34 +70,34 @@ def certify_point(
 
 
 def _dual(total: Float64Array, squares: Float64Array, summing: float) -> Float64Array:
-    """Dual objective of the best multiple of beta, whose sums err by `summing` in proportion."""
-    with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+    """Dual objective of the best multiple of beta; its sums have the relative error `summing`."""
+    with np.errstate(invalid="ignore"):  # 0 / 0 if no row is inside the margin
         dual = np.maximum(0.0, total) ** 2 / (2 * squares) * (1 - 8 * summing)
     return np.nan_to_num(dual)
 
 
-_PART_ROWS = 8192  # whose kernel values with as many others one task computes
+_PART_ROWS = 8192  # a task computes the kernel values between two parts of so many rows
 
 
 class _Part(NamedTuple):
-    """Some rows inside the margin of any classifier."""
+    """Some of the rows inside the margin of some classifier."""
 
     rows: Int64Array  # (n,), increasing
-    beta: Float64Array  # (n, k): beta_i s_i of each classifier, see `slacks`
+    beta: Float64Array  # (n, k): beta_i s_i for each classifier, see `slacks`
 
 
 def _pair_sums(
     source: RowSource, first: _Part, second: _Part, engine: Engine
 ) -> tuple[Float64Array, float]:
-    """Upper bounds over a pair of parts, which counts twice if they differ.
+    """Upper bounds for a pair of parts: on its share of |v|^2, and on its kernel values.
 
-    They are one on |v|^2 without the biases, shape (k,), and one on kernel values.
+    The share, shape (k,), has no biases. A pair of different parts counts twice.
     """
     x = engine.prepare(source.take(first.rows), exact=True)
     same = np.array_equal(first.rows, second.rows)
     z = x if same else engine.prepare(source.take(second.rows), exact=True)
     sizes = np.abs(second.beta).sum(axis=0)
-    # A weighted mean of kernel values errs less where it is small, see `Engine.error_bound`.
+    # A weighted mean of kernel values errs less if it is small, see `Engine.error_bound`.
     shares = np.divide(np.abs(second.beta), sizes, out=np.zeros_like(second.beta), where=sizes > 0)
     sums = engine.weighted_sum(x, z, np.hstack([second.beta, shares]).T)
     products, means = np.split(sums, 2, axis=1)
@@ -112,9 +112,9 @@ def exact_dual(
     decisions: Float32Array,
     engine: Engine,
 ) -> Float64Array:
-    """Lower bounds on the least P of the exact kernel, shape (k,), errors included.
+    """Lower bounds on the least P for the exact kernel, shape (k,), errors included.
 
-    `decisions` are h(x_i), shape (n_rows, k): any numbers give a point of the dual.
+    `decisions` are h(x_i), shape (n_rows, k). All numbers lead to a point of the dual.
     """
     inside = np.flatnonzero(problem.inside(decisions).any(axis=1))
     terms = np.zeros((4, problem.n_classifiers))
@@ -138,7 +138,7 @@ def exact_dual(
         norm += of_pair
         largest = max(largest, largest_of_pair)
     problem.source.check_unchanged()
-    # No term of a sum goes through more additions than there are rows and parts.
+    # A term of a sum goes through at most one addition for each row and each part.
     summing = (problem.n_rows + len(pairs) + 16) * FLOAT64_UNIT
     norm += problem.bias * signed**2 + summing * (2 + 2 * largest) * size**2
     return _dual(total - summing * linear, norm + square, summing)

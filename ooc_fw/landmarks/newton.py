@@ -1,7 +1,7 @@
 """Newton's method for the primal in the span of the landmarks.
 
-A step solves (G + H) d = u - Gb, where H = sum C_i k(x_i) k(x_i)' over the rows inside the margin,
-by conjugate gradients. Their preconditioner is the same matrix over a sample of the rows, which
+A step solves (G + H) d = u - Gb by conjugate gradients. H = sum C_i k(x_i) k(x_i)' is a sum over
+the rows inside the margin. The preconditioner is the same matrix for a sample of the rows, and it
 follows the rows inside the margin from step to step.
 """
 
@@ -24,28 +24,28 @@ from ooc_fw.landmarks.span import Span, factorise
 
 @dataclass(frozen=True)
 class Point:
-    """Weights, their gradient, and the objectives; arrays of shape (k,) but for the first three."""
+    """Weights, their gradient and the objectives, which have shape (k,)."""
 
     b: Float64Array  # (k, N)
     gradient: Gradient
     residual: Float64Array  # (k, N): u - Gb
     slope: Float64Array  # (k, N): Gb
     primal: Float64Array
-    dual: Float64Array  # of the best multiple of beta
-    exact: bool  # whether it is from float64 kernel values
+    dual: Float64Array  # dual objective of the best multiple of beta
+    exact: bool  # whether all of it comes from float64 kernel values
 
     @property
     def gap(self) -> Float64Array:
-        """(P - D*) / P of each classifier, 0 where rounding makes it negative."""
+        """(P - D*) / P for each classifier, or 0 if rounding makes it negative."""
         return np.maximum(0.0, relative_gap(self.primal, self.dual))
 
 
 class Preconditioner:
-    """Solves with G + H over a sample of the rows, each with a factor of its penalty.
+    """Solves systems with G + H, where H is over a sample of the rows, with factors of penalties.
 
-    The landmarks, at `landmark_places` of the sample, stand for themselves; other rows stand for as
-    many as the sample is a part of. `check` is called again and again while H is computed, and may
-    raise to end the run.
+    The landmarks, at `landmark_places` of the sample, stand for themselves. Each other row stands
+    for several rows. `check` is called again and again while H is computed. It may raise to end
+    the run.
     """
 
     def __init__(
@@ -62,28 +62,28 @@ class Preconditioner:
         self._check = check
         k = problem.n_classifiers
         n = len(span)
-        # In Fortran order. Below the diagonal is H, above it and on it the factor of G + H.
+        # In Fortran order. H is below the diagonal, the factor of G + H above it and on it.
         self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
-        self._diagonals = np.zeros((k, n))  # of H
+        self._diagonals = np.zeros((k, n))  # diagonals of H
         self._factors = np.zeros(problem.targets.shape)
-        self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # factors that can be solved with
+        self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # classifiers that have a factor
         self._wanted = self._known
         self._multiple = 1.0
-        self.exact = True  # whether solutions lack no more than rounding
+        self.exact = True  # whether solutions are exact, apart from rounding
 
     def release(self) -> None:
-        """Free the memory; nothing can be solved for any more."""
+        """Free the memory; no system can be solved after that."""
         self._matrices = np.empty((0, 0, 0))
         self._known[:] = False
 
     def follow(
         self, all_inside: BoolArray, multiple: float, wanted: BoolArray, worth: float = np.inf
     ) -> None:
-        """Take the rows of the sample that are inside the margin of each classifier, shape (n, k).
+        """Follow the rows of the sample that are inside the margin of each classifier, (n, k).
 
-        Every other row of the sample stands for `multiple` rows. Only the classifiers that are
-        `wanted`, shape (k,), can be solved for afterwards. A classifier keeps its factor while less
-        than a quarter of the penalties has changed, unless a new one takes no more than `worth`
+        A row that is no landmark stands for `multiple` rows. Systems can then be solved for the
+        classifiers that are `wanted`, shape (k,). A classifier keeps its old factor in one case:
+        less than a quarter of the penalties has changed, and a new factor takes more than `worth`
         sums for each landmark.
         """
         if multiple != self._multiple:
@@ -110,10 +110,10 @@ class Preconditioner:
             self.exact &= shift == 0
 
     def _take(self, c: int, factors: Float64Array) -> None:
-        """Bring H of a classifier to these factors of the rows."""
+        """Update H of a classifier to these factors of the rows."""
         change = factors - self._factors[:, c]
-        change[np.abs(change) <= 1e-12 * factors] = 0.0  # rounding alone
-        if np.count_nonzero(change) >= np.count_nonzero(factors):  # anew is less work
+        change[np.abs(change) <= 1e-12 * factors] = 0.0  # these come from rounding
+        if np.count_nonzero(change) >= np.count_nonzero(factors):  # a new sum is less work
             self._matrices[c] = 0.0
             self._diagonals[c] = 0.0
             change = factors
@@ -126,14 +126,14 @@ class Preconditioner:
         self._diagonals[c] = diagonal
 
     def _summed(self, c: int) -> Float64Array:
-        """G + H above the diagonal of the matrix of a classifier, and on it."""
+        """Write G + H above and on the diagonal of the matrix of a classifier."""
         matrix: Float64Array = self._matrices[c]
         np.einsum("ii->i", matrix)[...] = self._diagonals[c]
         self._span.fill_upper(matrix)
         return matrix
 
     def solve(self, residual: Float64Array) -> Float64Array:
-        """(G + H)^-1 of each classifier's residual, shape (k, N); 0 for those not wanted."""
+        """(G + H)^-1 times each classifier's residual, shape (k, N); 0 for the unwanted ones."""
         solution = np.zeros_like(residual)
         for c in np.flatnonzero(self._wanted & self._known).tolist():
             factor = self._matrices[c], False
@@ -148,7 +148,7 @@ def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Poi
     total, square, _, _ = gradient.terms
     primal = 0.5 * ((b * slope).sum(axis=1) + square)
     norm = span.inverse_norm(gradient.u)
-    with np.errstate(invalid="ignore"):  # 0 / 0 where no row is inside the margin
+    with np.errstate(invalid="ignore"):  # 0 / 0 if no row is inside the margin
         dual = total**2 / (2 * (norm + square))
     return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
@@ -160,10 +160,10 @@ class Newton:
     span: Span
     ids: Int64Array  # (N,): row numbers of the landmarks in the source
     passes: Passes
-    preconditioner: Preconditioner  # of a sample of the rows
-    sample: Int64Array | None  # its numbers; None for all rows, where a step is solved directly
+    preconditioner: Preconditioner  # for a sample of the rows
+    sample: Int64Array | None  # its row numbers; None for all rows: steps are solved directly
     stepped: bool = False  # whether it has taken a step
-    exact_products: bool = False  # whether products with the Hessian have to be from float64
+    exact_products: bool = False  # whether products with the Hessian take float64 kernel values
 
     def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
@@ -172,14 +172,14 @@ class Newton:
     def minimise(
         self, point: Point, target: float, tell: Callable[[Point], None], exact_below: float = 0.0
     ) -> Point:
-        """Minimise P, from a point on, until all gaps are at most `target` or rounding prevents it.
+        """Minimise P from a point until all gaps are at most `target`, or rounding prevents it.
 
-        Weights that are all 0 are no model: at least one step is taken from there. `tell` is
-        called with each new point and may raise to end the run. Unless `exact_below` is 0, steps
-        from gaps below it lead to gradients from float64 kernel values, and the last gradient is
-        one of these; products with the Hessian are from float32 while steps keep their promise.
+        Weights that are all 0 are no model: at least one step is taken from there. `tell` is called
+        with each new point, and may raise to end the run. With a positive `exact_below`, a step
+        from a smaller gap leads to a gradient from float64 kernel values, and so does the last
+        step. Products with the Hessian come from float32 as long as steps keep their promise.
         """
-        for _ in range(100):  # it needs some ten
+        for _ in range(100):  # about ten steps are enough
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
@@ -190,23 +190,23 @@ class Newton:
                 continue
             there, promised = self._best_step(point, target, wanted, exact)
             promised = np.maximum(target * point.primal, promised)
-            # Residuals that float32 hides count most where landmarks are many.
+            # Float32 hides a part of the residual, which counts most if there are many landmarks.
             missed = bool((wanted & (there.gap * point.primal > 3 * promised)).any())
             if missed and point.exact and not self.exact_products:
                 self.exact_products = True
                 if not (there.gap < point.gap).all():
-                    continue  # the step is taken anew
-            # Less is lost in rounding.
+                    continue  # take the step anew
+            # Rounding hides a smaller gain.
             gained = point.primal - there.primal > 1e-10 * point.primal
             stuck = not gained[wanted].any()
             ended = stuck and (point.exact or exact_below == 0)
-            if stuck and not (ended or there.exact):  # rounding hides what a step gains
+            if stuck and not (ended or there.exact):  # float32 may hide the gain of the step
                 there = self.evaluate(there.b, exact=True)
             point = there
             tell(point)
             if ended:
                 break
-        if exact_below > 0 and not point.exact:  # after so many steps
+        if exact_below > 0 and not point.exact:  # all steps are used up
             point = self.evaluate(point.b, exact=True)
             tell(point)
         return point
@@ -214,23 +214,23 @@ class Newton:
     def _best_step(
         self, point: Point, target: float, wanted: BoolArray, exact: bool
     ) -> tuple[Point, Float64Array]:
-        """Where a Newton step of the classifiers `wanted` leads, or `point` if that has less P.
+        """Take a Newton step for the classifiers `wanted`; `point` stays if P would grow.
 
-        And the gap times P that the quadratic model promises there.
+        Returns the new point, and the gap times P that the quadratic model promises there.
         """
-        # The quadratic model promises too much: it has to promise a third of the target.
+        # The quadratic model promises too much. Therefore it has to promise a third of the target.
         step, promised = self._step(point, 0.3 * target, wanted)
         there = self.evaluate(point.b + step, exact=exact)
         if exact and not point.exact:  # objectives in float32 and float64 differ by 1e-3
             if (there.primal <= (1 + 1e-3) * point.primal).all():
                 return there, promised
         halved = there.gap <= np.maximum(target, 0.5 * point.gap)
-        # A length that P alone decides can have ten times the gap, if P hardly differs.
+        # If P hardly differs, the length with the least P may have ten times the gap.
         near = there.primal >= (1 - 1e-4) * point.primal
         if ((halved | near) & (there.primal <= point.primal)).all():
             return there, promised
         lengths = self._best_lengths(point, there)
-        # Another gradient is worth its pass.
+        # If the best length is far from 1, another gradient is worth its pass.
         far = (lengths < (0.75 if exact else 0.5)) | (lengths > 1.5)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
@@ -246,14 +246,14 @@ class Newton:
     ) -> tuple[Float64Array, Float64Array]:
         """Solve (G + H) d = u - Gb for the classifiers `wanted`, by conjugate gradients.
 
-        Were P quadratic, the gap after the step would be 1/2 r'G^-1 r for the residual r that is
-        left. Ends where it is at most a share `target` of P, or a twentieth of the first one and
-        r'(G + H)^-1 r a tenth. The gap times P at which it may end is returned, too.
+        If P were quadratic, the residual r would leave a gap times P of 1/2 r'G^-1 r. The iteration
+        ends if this is at most a share `target` of P, or at most a twentieth of its first value
+        with r'(G + H)^-1 r at most a tenth. Returns d, and the gap times P for the end.
         """
         active = self.passes.problem.inside(point.gradient.decisions)
         inside = active if self.sample is None else active[self.sample]
-        # A new factor saves a few products, whose values are read from memory: 8 sums of a factor
-        # take the time of one. Without products it has to be new.
+        # A new factor saves a few products, which read kernel values from memory: one takes the
+        # time of 8 sums in a factor. Without products the factor has to be new.
         worth = np.inf if self.sample is None else 40.0 * int(np.count_nonzero(active))
         self.preconditioner.follow(inside, len(active) / len(inside), wanted, worth)
         self.stepped = True
@@ -268,7 +268,7 @@ class Newton:
         direction = z
         rz = (residual * z).sum(axis=1)
         accepted = 0.1 * rz
-        for _ in range(50):  # products with the Hessian, at most
+        for _ in range(50):  # at most so many products with the Hessian
             product = self.passes.hessian_product(active, direction, exact=self.exact_products)
             product += self.span.times(direction)
             length = _ratio(rz, (direction * product).sum(axis=1))
@@ -285,7 +285,7 @@ class Newton:
         return step, promised
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
-        """Lengths of steps from `here` towards `there` of least P, from the decisions at both."""
+        """Step lengths from `here` towards `there` with the least P, by the decisions at both."""
         problem = self.passes.problem
         step = there.b - here.b
         slope = (step * here.slope).sum(axis=1)
@@ -293,11 +293,11 @@ class Newton:
         before = here.gradient.decisions
         after = there.gradient.decisions
         low = np.zeros(len(step))
-        high = np.full(len(step), 2.0)  # Newton steps
-        for _ in range(30):  # halvings of the interval
+        high = np.full(len(step), 2.0)  # twice the Newton step
+        for _ in range(30):  # each time the interval is halved
             t = (low + high) / 2
             slopes = slope + t * curvature
-            for part in row_slices(problem.n_rows, 1 << 16):  # which take little memory
+            for part in row_slices(problem.n_rows, 1 << 16):  # parts that take little memory
                 rows = slice(*part)
                 penalties = np.ascontiguousarray(problem.penalties[rows])
                 line = problem.targets[rows], before[rows], after[rows], penalties, t
@@ -311,5 +311,5 @@ class Newton:
 
 
 def _ratio(one: Float64Array, other: Float64Array) -> Float64Array:
-    """Quotients of each classifier, shape (k, 1), 0 where the divisor is."""
+    """A quotient for each classifier, shape (k, 1), or 0 if the divisor is 0."""
     return np.divide(one, other, out=np.zeros_like(one), where=other > 0)[:, None]

@@ -30,24 +30,24 @@ from ooc_fw.system.memory import bytes_above
 BoolArray = npt.NDArray[np.bool_]
 
 _UNIT = 1 / 65535  # distance between two kernel values in 16 bits
-_KERNEL_ROWS = 128  # whose kernel values one thread computes, or multiplies, at once
+_KERNEL_ROWS = 128  # rows for which a thread computes or multiplies kernel values at once
 
 
 @dataclass(frozen=True)
 class SpanProblem:
-    """Rows with the labels of k classifiers that share their landmarks, or with targets."""
+    """Rows with labels for k classifiers that share their landmarks, or with targets."""
 
     source: RowSource
-    targets: Int8Array | Float64Array  # (n_rows, k): labels, or of float64 for regression
+    targets: Int8Array | Float64Array  # (n_rows, k): labels, or float64 targets of a regression
     penalties: Float64Array  # (n_rows,), positive
     epsilon: float | None = None  # half the width of the tube of regression
-    bias: float = 1.0  # of `Landmarks`
+    bias: float = 1.0  # see `Landmarks`
 
     @classmethod
     def of(cls, problem: Problem, C: float) -> SpanProblem:
-        """One classifier of two classes, else one of each class against the rest; or another task.
+        """Make the problem: one classifier for two classes, else one for each against the rest.
 
-        Novelty is the problem of rows that are all of the class +1, without a bias.
+        Regression has its targets. Novelty detection has the label +1 for all rows, and no bias.
         """
         source = problem.source
         penalties = problem.penalties
@@ -63,7 +63,7 @@ class SpanProblem:
         return cls(source, signs, penalties)
 
     def part(self, rows: Rows, ids: Int64Array) -> SpanProblem:
-        """The problem on some rows, in memory, of the numbers `ids`."""
+        """The problem for some rows in memory, with the row numbers `ids`."""
         return replace(
             self,
             source=rows_source(rows, self.source.name),
@@ -72,13 +72,13 @@ class SpanProblem:
         )
 
     def inside(self, decisions: Float32Array) -> BoolArray:
-        """Which rows have slack at these decision values, shape (n_rows, k)."""
+        """Which rows have a positive slack at these decision values, shape (n_rows, k)."""
         if self.epsilon is None:
             return np.asarray(self.targets * decisions < 1)
         return np.asarray(np.abs(self.targets - decisions) > self.epsilon)
 
     def losses(self, decisions: Float32Array) -> Float64Array:
-        """Sum over the classifiers of C_i xi_i^2 at these decision values, shape (n_rows,)."""
+        """C_i xi_i^2 at these decision values, summed over the classifiers, shape (n_rows,)."""
         values: AnyArray = decisions if self.epsilon is None else decisions.astype(np.float64)
         slack, _ = slacks(self.targets, values, self.epsilon)
         return np.asarray((self.penalties[:, None] * slack.astype(np.float64) ** 2).sum(axis=1))
@@ -99,7 +99,7 @@ def slacks(
 ) -> tuple[Float64Array, AnyArray]:
     """Slack xi_i >= 0 of each row, and the sign with which it pulls at the decision value.
 
-    In classification these signs are the labels. In regression they are those of y_i - h(x_i).
+    The sign is the label in classification, and the sign of y_i - h(x_i) in regression.
     """
     if epsilon is None:
         return np.maximum(0.0, 1.0 - targets * values), targets
@@ -125,27 +125,27 @@ def dual_terms(
 
 
 class Gradient(NamedTuple):
-    """What a pass over some rows found, for each of k classifiers, with beta_i = C_i xi_i."""
+    """Sums over some rows for each of k classifiers, with beta_i = C_i xi_i."""
 
     u: Float64Array  # (k, n_landmarks): sum beta_i s_i k(x_i), with the signs s_i of `slacks`
-    # (4, k): the total that beta has in the dual beside its norm, sum beta_i, in regression
+    # (4, k): the linear part of the dual, which is sum beta_i, or in regression
     # sum beta_i (s_i y_i - epsilon); the square sum beta_i^2 / C_i; the size sum beta_i; and a
-    # linear bound on the absolute terms of the total.
+    # bound on the absolute terms of the linear part.
     terms: Float64Array
     decisions: Float32Array  # (n_rows, k): h(x_i)
     error: float  # bound on the error of a weighted mean of a row's kernel values, if exact
     largest: float  # bound on all k(x_i, x_i) + bias
-    depth: int  # most additions that a term of the sums over rows goes through
+    depth: int  # largest number of additions for a term in the sums over rows
 
 
 class _Block(NamedTuple):
-    """Rows ``start:stop``, and numbers of them."""
+    """Rows ``start:stop``, and numbers that belong to them."""
 
     start: int
     stop: int
     penalties: Float64Array  # (n,)
-    flags: AnyArray  # (n, k): targets; for a product, whether rows are inside the margin
-    kept: UInt16Array | None  # (n, n_landmarks): kernel values that are kept, or memory for them
+    flags: AnyArray  # (n, k): targets, or for a product which rows are inside the margin
+    kept: UInt16Array | None  # (n, n_landmarks): kept kernel values, or memory for them
 
 
 def _gradient(
@@ -156,7 +156,7 @@ def _gradient(
     epsilon: float | None,
     exact: bool,
 ) -> Gradient:
-    """Sums over a block of the gradient at weights `b`."""
+    """The gradient at weights `b`, summed over a block."""
     engine = landmarks.engine
     bias = landmarks.bias
     rows = source.read(block.start, block.stop)
@@ -191,7 +191,7 @@ def _gradient(
 def _product(
     source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, exact: bool
 ) -> Float64Array:
-    """Product of the Hessian over a block with `d`."""
+    """Product of the Hessian with `d`, summed over a block."""
     engine = landmarks.engine
     bias = landmarks.bias
     places = np.flatnonzero(block.flags.any(axis=1))
@@ -206,7 +206,7 @@ def _product(
             maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
             return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
 
-        # 2 MiB of values of 16 bits for each thread.
+        # Each thread takes 2 MiB of values in 16 bits.
         height = max(_KERNEL_ROWS, (1 << 20) // len(landmarks))
         for sums in engine.pool.map(run, row_slices(len(places), height)):
             product += sums
@@ -226,20 +226,20 @@ def _product(
 
 
 class KeptValues:
-    """Memory for kernel values in 16 bits, those of the first rows of a source with landmarks.
+    """Memory for kernel values in 16 bits, between the first rows of a source and landmarks.
 
-    Whoever asks for those of other rows or landmarks takes the memory over.
+    A request for another source or other landmarks takes the memory over.
     """
 
     def __init__(self, n_bytes: int, limit: int | None = None) -> None:
         self._limit = limit
-        # Pages that are never written take no memory.
+        # A page takes no memory before it is written.
         self._memory: UInt16Array = np.empty(n_bytes // 2, dtype=np.uint16)
         self._of: tuple[RowSource, Landmarks] | None = None
-        self.filled: set[int] = set()  # first rows of the blocks whose values are there
+        self.filled: set[int] = set()  # first rows of the blocks with values
 
     def of_block(self, start: int, stop: int, source: RowSource, landmarks: Landmarks) -> Any:
-        """Values of a block, shape (n, n_landmarks), `filled` or not; None without memory."""
+        """Values or room for a block, shape (n, n_landmarks); None if it has no memory here."""
         if bytes_above(self._limit) > 0:
             self._memory = self._memory[:0].copy()
             self.filled = set()
@@ -253,10 +253,10 @@ class KeptValues:
 
 
 class Passes:
-    """Passes over the rows of a problem; `on_block` is told the share done, and may raise.
+    """Passes over the rows of a problem; `on_block` gets the done share, and may raise.
 
-    Kernel values of gradients in float32 stay in `kept`, in 16 bits if they lie in [0, 1], for
-    products with the Hessian.
+    Kernel values in [0, 1] that a float32 gradient takes are kept in 16 bits, in `kept`. Products
+    with the Hessian read them there.
     """
 
     def __init__(
@@ -271,12 +271,12 @@ class Passes:
         self.landmarks = landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
-        self.exact_seconds = 0.0  # of the last gradient from float64 kernel values
+        self.exact_seconds = 0.0  # time of the last gradient from float64 kernel values
         in_unit = landmarks.engine.kernel.shift_invariant
         self._kept = kept if in_unit and self._workers.client is None else None
 
     def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
-        """Pass over all rows at weights `b`, shape (k, n_landmarks); `exact` in float64."""
+        """The gradient at weights `b`, shape (k, n_landmarks), by a pass; `exact` in float64."""
         problem = self.problem
         blocks = self._blocks(problem.targets, filled=None if exact else False)
         decisions = np.empty(problem.targets.shape, dtype=np.float32)
@@ -301,7 +301,7 @@ class Passes:
     def hessian_product(
         self, active: BoolArray, d: Float64Array, *, exact: bool = False
     ) -> Float64Array:
-        """Sum C_i k(x_i) k(x_i)'d over the active rows of each classifier, shape of `d`."""
+        """Sum of C_i k(x_i) k(x_i)'d over each classifier's active rows; the shape is that of d."""
         blocks = self._blocks(active, filled=None if exact else True)
         product = np.zeros_like(d)
         for _, found in self._map(_product, [one for one in blocks if one.flags.any()], d, exact):
@@ -309,7 +309,7 @@ class Passes:
         return product
 
     def _blocks(self, flags: AnyArray, filled: bool | None) -> list[_Block]:
-        """All blocks, with kernel values that are `filled` or yet to be, None for none."""
+        """All blocks, with kept kernel values (`filled`), with memory for them, or with None."""
         source = self.problem.source
         blocks = []
         for start, stop in block_slices(source, 0, self.problem.n_rows):
@@ -325,7 +325,7 @@ class Passes:
     def _map(
         self, work: Callable[..., Any], blocks: list[_Block], *common: Any
     ) -> Iterator[tuple[_Block, Any]]:
-        """What is found in all blocks, in order."""
+        """Yield each block with the result of `work` for it, in order."""
         found = self._workers.over(self.problem.source, work, blocks, self.landmarks, *common)
         for number, each in enumerate(found, 1):
             if self._on_block is not None:
@@ -340,14 +340,14 @@ def add_to_hessian(
     factors: tuple[Int64Array, Float64Array],
     check: Callable[[], None],
 ) -> None:
-    """Add sum_i C_i k(x_i) k(x_i)' to the lower triangle of `hessian`, and more above it.
+    """Add sum_i C_i k(x_i) k(x_i)' to the lower triangle of `hessian`; the upper one changes, too.
 
-    `factors` are places of some of the rows, and their C_i, which may be negative. `check` is
-    called for every few hundred rows.
+    `factors` are places of some rows, and their C_i, which may be negative. `check` is called once
+    in a few hundred rows.
     """
     engine = landmarks.engine
     places, weights = factors
-    strips = row_slices(len(landmarks), 256)  # columns of one thread
+    strips = row_slices(len(landmarks), 256)  # columns for a thread at a time
     for part in row_slices(len(places), 512):  # rows between two checks
         x = engine.prepare(take_rows(rows, places[slice(*part)]))
         values = np.empty((len(x), len(landmarks)))

@@ -2,11 +2,11 @@
 
     draw a sample of the rows; solve a pilot on part of it with half of the landmarks
     choose the other half by the pilot's losses; solve on the sample, then on a larger one
-    Newton steps over all rows with float32 kernel values, until the gap is small
-    compute the gap with float64 kernel values; where it is too large, steps from that gradient
+    take Newton steps over all rows with float32 kernel values, until the gap is small
+    compute the gap with float64 kernel values; if it is too large, go on from that gradient
 
-The last pass is the certificate: rounding that is left is added to the gap. A start from weights
-for all rows, as a checkpoint has them, needs no work on the sample.
+The last pass is the certificate: a bound on the rounding is added to the gap. A run that begins
+with weights for all rows, from a checkpoint, needs no work on the sample.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def solve_landmarks(
     *,
     to_optimum: bool = False,
 ) -> LandmarkSolution:
-    """Train a model in the span of landmarks; one classifier of two classes, else one of each.
+    """Train a model in the span of landmarks: one classifier for two classes, else one for each.
 
-    There are fewer landmarks than planned if rows depend on each other. If the start `warm` has
-    fewer, the others are chosen by the losses that they leave; if it has more, it is left out. A
-    gap `to_optimum` is that of the exact kernel, for all rows as landmarks.
+    If landmarks depend on each other, there are fewer than planned. If the start `warm` has fewer,
+    the others are chosen by its losses. If it has more, it is ignored. If all rows are landmarks,
+    the gap `to_optimum` is the gap to the optimum of the exact kernel.
 
-    OutOfTimeError is raised when time is over before there is a model, and InputError for rows that
-    nothing can be learned from.
+    OutOfTimeError is raised if the time is over before there is a model, and InputError if nothing
+    can be learned from the rows.
     """
     if warm is not None and len(warm.rows) > plan.memory.landmarks:
         warm = None
@@ -55,7 +55,7 @@ def solve_landmarks(
         try:
             return run.solve(to_optimum)
         finally:
-            vars(run).clear()  # it refers to itself through the passes that report to it
+            vars(run).clear()  # the run refers to itself through its passes, which report to it
 
 
 class _Run(Surroundings):
@@ -76,15 +76,15 @@ class _Run(Surroundings):
         self.codes = problem.row_classes
         self.problem = SpanProblem.of(problem, self.options.C)
         self.warm = warm
-        # A model that is there already stays if time is over before this one is certified. Without
-        # one, exceeding the limit a little is worth its time.
+        # An earlier model stays if the time is over before this one is certified. Without one, it
+        # pays to exceed the limit a little.
         self.stays = warm is not None and warm.work is not None
         self.gives_up = self.stays or not plan.grows
         self.n_landmarks = plan.memory.landmarks
-        self.newton: Newton | None = None  # on the rows that the last point is of
-        self.point: Point | None = None  # the weights that the run would end with
-        self.chosen = False  # whether all landmarks are chosen, and not those of the pilot alone
-        self.pilot: Newton | None = None  # on the rows of the last point before that
+        self.newton: Newton | None = None  # on the rows of the last point
+        self.point: Point | None = None  # the weights with which the run would end
+        self.chosen = False  # whether all landmarks are chosen, and not only those of the pilot
+        self.pilot: Newton | None = None  # on the rows of the last point of the pilot
         if warm is not None and warm.work is not None:
             done = warm.work
             before = SolverState(
@@ -106,7 +106,7 @@ class _Run(Surroundings):
         self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
 
     def solve(self, to_optimum: bool) -> LandmarkSolution:
-        """Run to the end, whatever it is."""
+        """Run to the end, with any status."""
         with self.guard():
             status = self.status_of(self._run)
             if not status.reached and self.chosen and self.newton is not self.pilot:
@@ -115,7 +115,7 @@ class _Run(Surroundings):
         return self._to_optimum(solution) if to_optimum else solution
 
     def _run(self) -> Status:
-        # 1. The landmarks, and weights for the sample.
+        # 1. Choose the landmarks, and find weights for the sample.
         newton, b = self._choose_start()
         self.chosen = True
         self.pilot = self.newton
@@ -124,28 +124,28 @@ class _Run(Surroundings):
         if len(self.sample.rows) < self.source.n_rows and not whole:
             b = self._minimise(newton, self._begin(newton, b), target=0.02).b
 
-        # 2. Weights for more rows.
+        # 2. Find weights for more rows.
         if len(self.sample.pool) > len(self.sample.rows) and not whole:
             pool = self.problem.part(self.sample.pool, self.sample.pool_ids)
             newton = self._over(newton, pool, self.sample.in_pool)
             b = self._minimise(newton, self._begin(newton, b), target=0.5).b
 
-        # 3. Weights for all rows, with a gradient from float64 kernel values in the end.
+        # 3. Find weights for all rows, with a gradient from float64 kernel values in the end.
         newton = self._over_all_rows(newton)
         point = self._begin(newton, b)
         if not self.options.certify:
-            self._minimise(newton, point, max(0.05, target))  # which float32 values reach
+            self._minimise(newton, point, max(0.05, target))  # float32 values can reach 0.05
             return Status.SAMPLED
         for number in range(3):  # rounds, each to a smaller gap
-            steps_target = 0.9 * target / 4**number  # the rest is the bound on rounding
-            # The rounding of float32 alone is a gap of 0.02 at 2,000 landmarks on covtype.
+            steps_target = 0.9 * target / 4**number  # the bound on rounding takes the rest
+            # With 2,000 landmarks on covtype, float32 rounding alone makes a gap of 0.02.
             point = self._minimise(newton, point, steps_target, exact_below=0.5)
             if self._passes():
                 return Status.CONVERGED
         return Status.ROUNDING
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
-        """Newton's method on the sample, with all landmarks, and weights to begin with."""
+        """Newton's method on the sample with all landmarks, and weights to begin with."""
         places, weights = self._choose_landmarks()
         pilot = take_rows(self.sample.rows, places[: weights.shape[1]])
         span, kept = self._span(places)
@@ -162,7 +162,7 @@ class _Run(Surroundings):
         codes = self.codes[self.sample.ids]
         if self.warm is None:
             half = max(1, self.n_landmarks // 2)
-            # Ten rows for each landmark of the pilot.
+            # The pilot has ten rows for each of its landmarks.
             pilot = draw_random(codes, min(len(codes), 10 * half), self.rng)
             span, first = self._span(pilot[:half])
             start = np.zeros((self.problem.n_classifiers, len(span)))
@@ -185,7 +185,7 @@ class _Run(Surroundings):
         return np.concatenate([first, pilot[more]]), point.b
 
     def _span(self, places: Int64Array) -> tuple[Span, Int64Array]:
-        """Span of rows of the sample, and the places of those that it depends on."""
+        """The span of some rows of the sample, and the places of its landmarks there."""
         span = Span(self._landmarks(take_rows(self.sample.rows, places)))
         independent = span.independent()
         if len(independent) < len(span):
@@ -202,27 +202,27 @@ class _Run(Surroundings):
     def _newton(
         self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
     ) -> Newton:
-        """Newton's method on a part of the sample; landmarks have `places` there, and `in_part`."""
+        """Newton's method on a part; landmarks have `places` in the sample, `in_part` in it."""
         preconditioner = Preconditioner(span, part, in_part, self.report)
         passes = Passes(part, span.landmarks, on_block=self.report)
         return Newton(span, self.sample.ids[places], passes, preconditioner, None)
 
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array) -> Newton:
-        """Newton's method on other rows, of which the sample has the numbers `sample`."""
+        """Newton's method on other rows, among which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
-        # If the pool needs no step, too few products follow to be worth keeping its kernel values.
+        # If the last rows needed no step, few products follow: kept kernel values would not pay.
         kept = self.kept if newton.stepped else None
         passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
         return Newton(newton.span, newton.ids, passes, newton.preconditioner, sample)
 
     def _over_all_rows(self, newton: Newton) -> Newton:
-        """Newton's method on all rows, from the beginning."""
+        """Newton's method on all rows."""
         if newton.passes.problem.n_rows == self.source.n_rows:
             return replace(newton, stepped=False, exact_products=False)
         return self._over(newton, self.problem, self.sample.ids)
 
     def _begin(self, newton: Newton, b: Float64Array) -> Point:
-        """The point of weights, with which Newton's method begins."""
+        """The point at weights `b`, with which Newton's method begins."""
         whole = newton.passes.problem.n_rows == self.source.n_rows
         self.progress.gap_scope = "span" if whole else "sample"
         self.progress.sampled_gap = None
@@ -233,7 +233,7 @@ class _Run(Surroundings):
     def _minimise(
         self, newton: Newton, point: Point, target: float, exact_below: float = 0.0
     ) -> Point:
-        """Newton steps, whose points become those of the run."""
+        """Take Newton steps; the run keeps each new point."""
 
         def tell(point: Point) -> None:
             self.progress.iteration += 1
@@ -245,16 +245,16 @@ class _Run(Surroundings):
         return newton.minimise(point, target, tell, exact_below)
 
     def _keep(self, newton: Newton, point: Point, exact_below: float) -> None:
-        """Let the run end with a point, unless that is none, and tell it."""
+        """Keep a point as the end of the run, if it is a model, and report it."""
         classifies = self.problem.epsilon is None
         if classifies and not point.b.any(axis=1).all():
-            return  # a classifier without weights is useless; of targets it is their mean
+            return  # without weights a classifier is useless, and a regression is the mean
         self.newton = newton
         self.point = point
         if exact_below > 0 and (point.exact or bool((point.gap < exact_below).all())):
             self.progress.phase = Phase.CERTIFY
         self.progress.objective = float(point.primal.sum())
-        if not point.exact:  # `_passes` adds the rounding, and tells it as the certified gap
+        if not point.exact:  # `_passes` adds the rounding to an exact gap, and reports it
             self.progress.sampled_gap = float(point.gap.max())
         if self.chosen:
             self.save()
@@ -262,12 +262,12 @@ class _Run(Surroundings):
 
     @property
     def has_model(self) -> bool:
-        """Whether there are weights."""
+        """Whether the run has weights."""
         return self.point is not None
 
     @property
     def best(self) -> tuple[Newton, Point]:
-        """The weights that the run would end with; InputError is raised if there are none."""
+        """The weights with which the run would end; InputError is raised if there are none."""
         if self.newton is not None and self.point is not None:
             return self.newton, self.point
         raise InputError(
@@ -282,7 +282,7 @@ class _Run(Surroundings):
         return self.progress
 
     def is_over(self) -> bool:
-        """Whether time is over, of which a fifth is left to the certificate of a first model."""
+        """Whether time is over; a first model leaves a fifth of it to the certificate."""
         if self.stays or not (self.options.certify and self.deadline.limited):
             return self.deadline.left() <= 0
         if self.progress.phase is Phase.CERTIFY:
@@ -299,7 +299,7 @@ class _Run(Surroundings):
         return bool((gap <= relative_target(self.options.tol)).all())
 
     def _certify_stopped(self, status: Status) -> Status:
-        """Status of a run that was stopped early, whose weights may pass the test all the same."""
+        """Certify the weights of a run that was stopped early; they may pass the test."""
         if self.stays or status not in (Status.MAX_ITER, Status.TIME_LIMIT):
             return status
         newton, point = self.best
@@ -314,11 +314,11 @@ class _Run(Surroundings):
         return self.certify_late(status, passes)
 
     def weights_so_far(self) -> LandmarkSolution:
-        """The weights of the last point."""
+        """A solution with the weights of the last point."""
         return self._solution(Status.RUNNING)
 
     def _solution(self, status: Status) -> LandmarkSolution:
-        """The result of a run that ended with some status."""
+        """The result of the run, which ends with a status."""
         newton, point = self.best
         primal = dual = gap = None
         if newton.passes.problem.n_rows == self.source.n_rows:
@@ -343,7 +343,7 @@ class _Run(Surroundings):
         )
 
     def _to_optimum(self, solution: LandmarkSolution) -> LandmarkSolution:
-        """The solution with a gap to the optimum of the exact kernel, if it is certified at all."""
+        """Give a certified solution its gap to the optimum of the exact kernel."""
         _, point = self.best
         if solution.primal is None or solution.dual is None:
             return solution

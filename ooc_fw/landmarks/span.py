@@ -1,4 +1,4 @@
-"""Which rows become landmarks, their span, and the problem that is solved in it.
+"""The choice of landmarks, their span, and the problem in this span.
 
 Landmarks z_1 ... z_N are rows of the data, and w = sum_j b_j (phi(z_j), 1). Let k(x) be the vector
 of all k(z_j, x) + 1, and G the matrix of these values between the landmarks, with `jitter` added to
@@ -15,18 +15,18 @@ and the best multiple of beta has D* = (sum beta)^2 / (2 (u'G^-1 u + sum beta_i^
 beta_i = C_i xi_i the vector Gb - u is the gradient of P, and P - D = 1/2 (Gb - u)' G^-1 (Gb - u):
 the pass that computes the gradient gives the gap.
 
-With the jitter, b'Gb is |w|^2 + jitter |b|^2: P and the gap are those of a slightly larger
-regularisation. Let P0 be P without that term. Weights b' of the same landmarks can have
+With the jitter, b'Gb is |w|^2 + jitter |b|^2: P and the gap belong to a slightly larger
+regularisation. Let P0 be P without that term. For other weights b' of the same landmarks
 
     P0(b) - P0(b') <= P - D + jitter / 2 (|b'|^2 - |b|^2),
 
-more than P - D only if |b'| > |b|. No bound without |b'| is known: where landmarks nearly depend on
-each other, rounding hides what G^-1 is.
+which is more than P - D only if |b'| > |b|. A bound without |b'| is not known: if landmarks nearly
+depend on each other, rounding hides G^-1.
 
-Half of the landmarks are random rows of a sample, the classes in equal shares as far as it has
-them. With these a pilot model is solved on the sample. The others are drawn in proportion to the
-loss C xi^2 that the pilot leaves, that is, where its span says least. On covtype at 1,000 landmarks
-random rows reach 80.8 %, a randomised Cholesky factorisation of the kernel 81.0 %, this 81.7 %.
+Half of the landmarks are random rows of a sample, in equal shares for all classes if the sample has
+enough rows. A pilot model on them is solved. The other landmarks are drawn in proportion to the
+loss C xi^2 of the pilot. With 1,000 landmarks on covtype the accuracy is 81.7 %. Random rows alone
+reach 80.8 %, and a randomised Cholesky factorisation of the kernel 81.0 %.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from ooc_fw.system.memory import sample_rows
 from ooc_fw.system.threads import Threads
 
 JITTER = 1e-6
-"""Share of the mean diagonal of G that is added to it. It bounds the norm of G^-1, and with it what
-the rounding of float32 kernel values, 1e-7, does to the gap. On covtype it changes P by 1e-5."""
+"""Share of the mean diagonal of G that is added to its diagonal. It bounds the norm of G^-1, and so
+the effect of float32 rounding, 1e-7, on the gap. On covtype it changes P by 1e-5."""
 
-_COLUMNS = 256  # of a matrix that are computed at once
+_COLUMNS = 256  # columns of a matrix that are computed at once
 _PANEL = 512  # columns of a factor whose products are subtracted from the rest at once
 
 
 class Landmarks:
     """Landmarks, prepared for kernel values in both precisions.
 
-    `bias` is what is added to all kernel values: 0 for novelty, whose functions have no bias.
-    `largest` bounds all k(z_i, z_j) + bias, and `error` the error of a weighted mean of exact
-    kernel values between them.
+    `bias` is added to all kernel values: 1, or 0 for novelty, which has no bias. `largest` bounds
+    all k(z_i, z_j) + bias, and `error` bounds the error of a weighted mean of exact kernel values
+    between landmarks.
     """
 
     def __init__(self, engine: Engine, rows: Rows, bias: float = 1.0) -> None:
@@ -78,21 +78,21 @@ class Landmarks:
         return len(self.rows)
 
     def inner_products(self) -> Float64Array:
-        """K + bias between the landmarks in float64, in Fortran order."""
+        """Values k + bias between the landmarks in float64, in Fortran order."""
         products = np.empty((len(self), len(self)))
         self.engine.block(self.exact, self.exact, products)
         products += self.bias
-        return products.T  # it is symmetric
+        return products.T  # the matrix is symmetric
 
 
 def factorise(
     make: Callable[[], Float64Array], pool: Threads, *, lower: bool = True
 ) -> tuple[Float64Array, float]:
-    """Cholesky factor of the matrix that `make` makes, and what its diagonal lacked for it.
+    """Cholesky factor of the matrix that `make` makes, and what was added to its diagonal.
 
-    The `lower` or upper triangle is read and overwritten by the factor; the other one stays as it
-    is. A matrix that is not positive definite, by rounding, is made again with a multiple of its
-    largest entry added to the diagonal.
+    The factor overwrites the `lower` or the upper triangle, which alone is read. If rounding makes
+    the matrix indefinite, it is made again, with a multiple of its largest entry added to the
+    diagonal.
     """
     shift = 0.0
     while True:
@@ -110,7 +110,7 @@ def factorise(
 def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
     """Overwrite a lower triangle by its Cholesky factor; False if it is not positive definite.
 
-    BLAS has one thread; those of the pool share the work in strips.
+    BLAS has one thread. The threads of the pool share the work in strips.
     """
     for first, stop in row_slices(len(matrix), _PANEL):
         here = slice(first, stop)
@@ -125,7 +125,7 @@ def _factor_lower(matrix: Float64Array, pool: Threads) -> bool:
 
 
 def _take_off(factor: Float64Array, panel: Float64Array, rest: Float64Array, pool: Threads) -> None:
-    """Divide the panel below a factor by it, and take its products off the rest's triangle."""
+    """Divide the panel below a factor by it, and subtract its products from the triangle left."""
 
     def divide(strip: tuple[int, int]) -> None:
         part = panel[slice(*strip)].T
@@ -146,8 +146,8 @@ def _take_off(factor: Float64Array, panel: Float64Array, rest: Float64Array, poo
 class Span:
     """Landmarks with the Cholesky factor L of G = LL'.
 
-    `jitter` is what is added to the diagonal of G; by default `JITTER` of its mean, and more where
-    G is not positive definite then. InputError is raised where it is not with the jitter given.
+    `jitter` is added to the diagonal of G. The default is `JITTER` of its mean, and more if G is
+    not positive definite with that. InputError is raised if a given jitter is too small.
     """
 
     def __init__(self, landmarks: Landmarks, jitter: float | None = None) -> None:
@@ -159,18 +159,18 @@ class Span:
                 f"the {len(self)} landmarks are 0 for this kernel, so that there is nothing to "
                 f"learn with them; use the rbf kernel, or other landmarks"
             )
-        # Above its diagonal is G.
+        # The triangle above the diagonal holds G.
         self._factor, shift = factorise(self.matrix, landmarks.engine.pool)
         if shift > 0 and jitter is not None:
             raise InputError(f"the landmarks depend on each other with a jitter of only {jitter}")
         self.jitter += shift
-        self._diagonal = diagonal + self.jitter  # of G
+        self._diagonal = diagonal + self.jitter  # the diagonal of G
 
     def __len__(self) -> int:
         return len(self.landmarks)
 
     def matrix(self) -> Float64Array:
-        """G, newly computed, in Fortran order."""
+        """Compute G anew, in Fortran order."""
         matrix = self.landmarks.inner_products()
         np.einsum("ii->i", matrix)[...] += self.jitter
         return matrix
@@ -186,9 +186,9 @@ class Span:
         np.einsum("ii->i", matrix)[...] += self._diagonal
 
     def independent(self) -> Int64Array:
-        """Places of landmarks whose span is that of all, up to a distance of jitter^1/2.
+        """Places of landmarks with the span of all, up to a distance of jitter^1/2.
 
-        All places unless a tenth is close to the span of others: jitter takes care of a few.
+        They are all places unless a tenth of the landmarks is close to the span of others.
         """
         distances = np.square(np.diagonal(self._factor)) - self.jitter
         if np.count_nonzero(distances < 2 * self.jitter) < 0.1 * len(self):
@@ -215,7 +215,7 @@ class Span:
         return np.asarray(np.square(half).sum(axis=0))
 
     def inverse_norm_bound(self, u: Float64Array) -> Float64Array:
-        """Upper bound on u'G^-1 u for each row of `u`, whatever the rounding of the factor.
+        """Upper bound on u'G^-1 u for each row of `u`, for any rounding of the factor.
 
         For any x and r = u - Gx, u'G^-1 u = x'(u + r) + r'G^-1 r, and G^-1 is at most 1 / jitter.
         """
@@ -227,7 +227,7 @@ class Span:
             product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + marks.bias * x.sum()
             r = u_c - product - self.jitter * x
             size = np.abs(x).sum() * (marks.largest + self.jitter)
-            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(u_c).max())  # of an entry of r
+            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(u_c).max())  # error of an entry of r
             error += np.abs(x).sum() * marks.error
             summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) @ np.abs(u_c + r))
             r_norm = np.linalg.norm(r) + np.sqrt(n) * error
@@ -238,10 +238,10 @@ class Span:
 
 
 def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64Array:
-    """Places of `size` rows, of each class as many as of others while it has any."""
+    """Draw places of `size` rows, the same number from each class as long as it has rows."""
     order = rng.permutation(len(codes))
     _, which, counts = np.unique(codes[order], return_inverse=True, return_counts=True)
-    # The position of each row among those of its class: low positions of all classes come first.
+    # Rows are sorted by their position within their class: low positions of all classes come first.
     by_class = np.argsort(which, kind="stable")
     position = np.empty(len(order), dtype=np.int64)
     position[by_class] = np.concatenate([np.arange(count) for count in counts])
@@ -251,8 +251,8 @@ def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64
 def draw_by_loss(
     losses: Float64Array, taken: npt.NDArray[np.bool_], size: int, rng: np.random.Generator
 ) -> Int64Array:
-    """Places of `size` rows not `taken`, in proportion to their losses; those without come last."""
-    # Largest keys of an exponential race: a draw without replacement.
+    """Draw places of `size` rows outside `taken`, in proportion to losses; rows of loss 0 last."""
+    # The largest keys of an exponential race are a draw without replacement.
     with np.errstate(divide="ignore"):
         keys = np.log(losses) + rng.gumbel(size=len(losses))
     spare = np.where(np.isneginf(keys), -1e300 * (1 + rng.random(len(keys))), keys)
@@ -263,14 +263,14 @@ def draw_by_loss(
 
 @dataclass(frozen=True)
 class Sample:
-    """Random rows that preconditioners are computed from, which landmarks are chosen of.
+    """Random rows: the candidates for landmarks, and the rows of preconditioners.
 
-    Weights for the sample, and then for a larger pool, are the start of those for all rows.
+    Weights are found for the sample, then for a larger pool, and then for all rows.
     """
 
     ids: Int64Array  # row numbers, increasing
     rows: Rows
-    pool_ids: Int64Array  # those of the pool, which may be the sample
+    pool_ids: Int64Array  # row numbers of the pool, which may be the sample itself
     pool: Rows
     in_pool: Int64Array  # places of the sample in the pool
 
@@ -283,11 +283,11 @@ class Sample:
         rng: np.random.Generator,
         wanted: Int64Array | None = None,
     ) -> Sample:
-        """Draw a sample for so many landmarks, which contains the rows `wanted`.
+        """Draw a sample for `n_landmarks`, which contains the rows `wanted`.
 
-        It has 4 to 20 rows for each landmark, as many as make their products with each other 800
-        times the kernel values of a pass. The pool has at most a third of all rows, and is the
-        sample if that is not half as many again.
+        It has 4 to 20 rows for each landmark, so that H takes 800 times as many products as a pass
+        has kernel values. The pool has at most a third of all rows. It is the sample itself if it
+        would have less than 1.5 times as many rows.
         """
         n_rows = source.n_rows
         n_wanted = 0 if wanted is None else len(wanted)
