@@ -1,0 +1,187 @@
+"""Columns are found by their names in every container that has names, and else by position."""
+
+import warnings
+
+import anndata
+import dask.array as da
+import h5py
+import numpy as np
+import pandas as pd
+import polars
+import pyarrow as pa
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, csr_matrix
+
+from ooc_fw import FrankWolfeSVC
+from ooc_fw.convert.convert import convert
+from ooc_fw.data import labels as labels_module
+from ooc_fw.data.labels import are_numbers, feature_places
+from ooc_fw.data.opening import open_source
+from ooc_fw.options import ConvertOptions
+from ooc_fw.system.errors import InputError
+from tests.conftest import make_table
+
+X, y = make_table(80, 4, seed=0)
+FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+
+
+def annotated(frame, sparse=False):
+    rows = frame.to_numpy(np.float32)
+    obs = pd.DataFrame({"y": y}, index=[f"cell {k}" for k in range(len(y))])
+    var = pd.DataFrame(index=[*frame.columns])
+    return anndata.AnnData(csr_matrix(rows) if sparse else rows, obs=obs, var=var)
+
+
+def h5ad(frame, folder, sparse=False):
+    annotated(frame, sparse).write_h5ad(folder / "t.h5ad")
+    return folder / "t.h5ad"
+
+
+def zarr_store(frame, folder):
+    with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
+        annotated(frame).write_zarr(folder / "t.zarr")
+    return folder / "t.zarr"
+
+
+def converted(name):
+    """A converted table, whose rows keep their order."""
+
+    def convert_table(frame, folder):
+        frame = frame.assign(y=y)
+        if name.endswith("csv"):
+            frame.to_csv(folder / name, index=False)
+        else:
+            frame.to_parquet(folder / name)
+        convert([folder / name], folder / "t.h5", ConvertOptions(label="y", shuffle=False))
+        return folder / "t.h5"
+
+    return convert_table
+
+
+def foreign(kind):
+    """Names in HDF5 as other tools write them."""
+    names = {"bytes": "S", "words": object, "mask": "S"}
+
+    def write(frame, folder):
+        index = frame.columns.to_numpy().astype(names[kind])
+        with h5py.File(folder / "t.h5", "w") as file:
+            file["X"] = frame.to_numpy(np.float32)
+            file["var/_index" + ("/values" if kind == "mask" else "")] = index
+            if kind == "mask":
+                file["var/_index/mask"] = np.zeros(len(index), dtype=bool)
+        return folder / "t.h5"
+
+    return write
+
+
+NAMED = {
+    "pandas": lambda frame, _: frame,
+    "pandas objects": lambda frame, _: frame.astype(object),
+    "pandas Float32": lambda frame, _: frame.astype("Float32"),
+    "pandas bytes": lambda frame, _: frame.rename(columns=str.encode),
+    "pandas categories": lambda frame, _: frame.set_axis(
+        pd.CategoricalIndex(frame.columns), axis=1
+    ),
+    "polars": lambda frame, _: polars.from_pandas(frame),
+    "arrow": lambda frame, _: pa.Table.from_pandas(frame),
+    "AnnData": lambda frame, _: annotated(frame),
+    "AnnData csr": lambda frame, _: annotated(frame, sparse=True),
+    "AnnData backed": lambda frame, folder: anndata.read_h5ad(h5ad(frame, folder), backed="r"),
+    "h5ad": h5ad,
+    "h5ad csr": lambda frame, folder: h5ad(frame, folder, sparse=True),
+    "zarr": zarr_store,
+    "zarr group": lambda frame, folder: zarr.open(zarr_store(frame, folder), mode="r"),
+    "converted CSV": converted("t.csv"),
+    "converted Parquet": converted("t.parquet"),
+    **{f"HDF5 {kind}": foreign(kind) for kind in ("bytes", "words", "mask")},
+}
+
+
+@pytest.fixture(scope="module", params=["frame", "h5ad"])
+def model(request, tmp_path_factory):
+    data = FRAME if request.param == "frame" else h5ad(FRAME, tmp_path_factory.mktemp("model"))
+    return FrankWolfeSVC(random_state=0).fit(data, y).model_
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_columns_in_any_order_are_found_by_name(model, kind, tmp_path, caplog):
+    assert list(model.columns) == ["a", "b", "c", "d"]
+    expected = model.decision_function(FRAME)
+    other = FRAME[["d", "b", "a", "c"]].assign(more=np.float32(1))
+    data = NAMED[kind](other, tmp_path)
+    np.testing.assert_array_equal(model.decision_function(data), expected)
+    with open_source(data, label=None) as source:
+        assert list(source.columns) == ["d", "b", "a", "c", "more"]
+    assert "name no features" not in caplog.text
+    (tmp_path / "less").mkdir()
+    with pytest.raises(InputError, match=r"lacks the feature 'b'; give the columns of the train"):
+        model.decision_function(NAMED[kind](other.drop(columns="b"), tmp_path / "less"))
+
+
+def as_npy(X, folder):
+    np.save(folder / "X.npy", X)
+    return folder / "X.npy"
+
+
+def as_hdf5(X, folder):
+    with h5py.File(folder / "X.h5", "w") as file:
+        file["X"] = X
+    return folder / "X.h5"
+
+
+BARE = {
+    "array": lambda X, _: X,
+    "list": lambda X, _: X.tolist(),
+    "csr": lambda X, _: csr_array(X),
+    "npy": as_npy,
+    "map": lambda X, folder: np.load(as_npy(X, folder), mmap_mode="r"),
+    "HDF5": as_hdf5,
+    "zarr": lambda X, folder: zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(20, 4)),
+    "dask": lambda X, _: da.from_array(X, chunks=(20, 4)),
+    "numbered frame": lambda X, _: pd.DataFrame(X),
+}
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_columns_without_names_are_taken_by_position(model, kind, tmp_path, caplog):
+    """With a warning, unless neither side has names."""
+    data = BARE[kind](X, tmp_path)
+    np.testing.assert_array_equal(model.decision_function(data), model.decision_function(FRAME))
+    assert "or the training data name no features: columns are taken by pos" in caplog.text
+    caplog.clear()
+    bare = FrankWolfeSVC(random_state=0).fit(data, y).model_
+    np.testing.assert_array_equal(bare.predict(data), bare.predict(X))
+    assert caplog.text == ""
+    bare.predict(FRAME)
+    assert "or the training data name no features" in caplog.text or kind == "numbered frame"
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "c", "0", "1", "2"]), min_size=1, max_size=4)
+
+
+@given(own=NAMES | st.none(), features=NAMES | st.none())
+def test_columns_are_the_features_or_it_is_said(own, features):
+    """Only equal names, and numbers, are matched by position without a word."""
+    said = []
+    both = own is not None and features is not None
+    are_bare = [names is None or are_numbers(names) for names in (own, features)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labels_module.logger, "warning", lambda *words: said.append(words))
+        try:
+            places = feature_places(own, features, "it")
+        except InputError:
+            is_twice = both and (len({*own}) < len(own) or len({*features}) < len(features))
+            assert both
+            assert set(features) - set(own) or is_twice
+            return
+    if places is not None:
+        assert [own[place] for place in places] == features
+        assert said == []
+    elif both and own == features:
+        assert said == []
+    else:
+        assert not both or not {*own} & {*features}
+        assert len(said) == (not all(are_bare))
