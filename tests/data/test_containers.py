@@ -1,5 +1,6 @@
-"""AnnData and zarr, as files, stores and objects."""
+"""Rows, labels and names in HDF5, zarr and AnnData, many of which somebody else wrote."""
 
+import os
 import warnings
 
 import anndata
@@ -7,160 +8,212 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import zarr
 
-from ooc_fw import FrankWolfeSVC, InputError, open_dataset
-from tests.support.contracts import to_dense
+from ooc_fw.data import arrays
+from ooc_fw.data.containers import find
+from ooc_fw.data.converted import content_crc32
+from ooc_fw.data.formats import reading
+from ooc_fw.data.opening import open_source
+from ooc_fw.system.errors import DamageError, InputError
+from tests.support.contracts import small_table
+from tests.support.files import write_dense, write_sparse
 from tests.support.methods import grid
 
-FORMATS = pytest.mark.parametrize("name", grid(["h5ad", "zarr"], quick=1))
+X = small_table(60, 4)
+y = (X[:, 0] > 0).astype(np.float64)
 
 
-@pytest.fixture(scope="module")
+def write(path, **nodes):
+    with h5py.File(path, "w") as file:
+        for name, value in nodes.items():
+            file[name] = value
+    return path
+
+
+# -- AnnData ---------------------------------------------------------------------------------------
+
+
 def cells():
-    """Cells of three types by 8 genes; a third of the last ones have no type."""
-    rng = np.random.default_rng(0)
-    which = rng.integers(0, 3, 240)
-    counts = rng.poisson(1 + 3 * np.eye(3, 8)[which]).astype(np.float32)
-    names = np.array(["B", "NK", "T"])[which].astype(object)
-    names[200::3] = None
+    """Cells with labels of several types, of which some are missing."""
+    counts = np.arange(60)
     obs = pd.DataFrame(
         {
-            "cell_type": pd.Categorical(names),
-            "batch": np.arange(240) % 2,
-            "age": np.where(np.arange(240) % 5 == 0, np.nan, np.arange(240) % 2),
-            "doublet": pd.array([True, False, None] * 80, dtype="boolean"),
+            "kind": pd.Categorical(np.where(counts % 4, "T", None)),
+            "age": np.where(counts % 4 == 0, np.nan, counts % 2),
+            "doublet": pd.array([None, True, False, True] * 15, dtype="boolean"),
+            "day": np.full(60, "2020-01-01", "M8[ns]"),
         },
-        index=[f"cell {k}" for k in range(240)],
+        index=[f"cell {k}" for k in counts],
     )
-    var = pd.DataFrame(index=[f"gene {k}" for k in range(8)])
-    found = anndata.AnnData(scipy.sparse.csr_matrix(counts), obs=obs, var=var)
-    found.layers["dense"] = counts
+    found = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=[f"gene {k}" for k in range(4)]))
+    found.layers["twice"] = 2 * X
+    found.obsm["same_width"] = X
     return found
 
 
-@pytest.fixture(scope="module")
-def places(cells, tmp_path_factory):
-    """The same cells in a file and a store, by the name of the format."""
-    folder = tmp_path_factory.mktemp("cells")
-    cells.write_h5ad(folder / "cells.h5ad")
+@pytest.fixture(scope="module", params=grid(["h5ad", "zarr", "object"], 1))
+def place(request, tmp_path_factory):
+    """The cells in a file, in a store, or as an object."""
+    own, path = cells(), tmp_path_factory.mktemp("cells") / f"cells.{request.param}"
+    if request.param == "object":
+        return own
     with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
-        cells.write_zarr(folder / "cells.zarr")
-    return {"h5ad": folder / "cells.h5ad", "zarr": folder / "cells.zarr"}
+        del own.obs["day"]
+        own.write_h5ad(path) if request.param == "h5ad" else own.write_zarr(path)
+    return path
 
 
-@FORMATS
 @pytest.mark.parametrize(
-    ("label", "n_rows", "labels", "row_ids"),
-    [
-        ("doublet", 160, ["True", "False", "True", "False"], [0, 1, 3, 4]),
-        ("age", 192, [1, 0, 1, 0], [1, 2, 3, 4]),
-    ],
+    ("label", "labels"),
+    [("kind", ["T", "T", "T"]), ("age", [1, 0, 1]), ("doublet", ["True", "False", "True"])],
 )
-def test_rows_whose_label_is_missing_are_left_out(places, name, label, n_rows, labels, row_ids):
-    with open_dataset(places[name], label=label, missing_labels="drop") as source:
-        assert source.n_rows == n_rows
-        assert source.labels(0, 4).tolist() == labels
-        assert source.row_ids(0, 4).tolist() == row_ids
-        assert list(source.columns) == [f"gene {k}" for k in range(8)]
+def test_rows_whose_label_is_missing_are_left_out(place, label, labels):
+    with open_source(place, label=label, missing_labels="drop") as source:
+        assert source.n_rows == 45
+        assert source.labels(0, 3).tolist() == labels
+        assert source.row_ids(0, 4).tolist() == [1, 2, 3, 5]
+        np.testing.assert_array_equal(source.read(0, 3), X[1:4])
 
 
-def test_objects_are_read_as_their_files_are(cells, places):
-    typed = cells[~np.asarray(cells.obs["cell_type"].isna())].copy()
-    own = FrankWolfeSVC(C=3, random_state=0).fit(typed, "cell_type")
-    assert own.score(typed, "cell_type") > 0.8
-    expected = own.predict(cells).tolist()
-    backed = anndata.read_h5ad(places["h5ad"], backed="r")
-    group = zarr.open(str(places["zarr"]), mode="r")
-    for data in (backed, group, places["h5ad"], cells[:, ::-1].copy()):
-        assert own.predict(data).tolist() == expected
-    with pytest.raises(InputError, match="lacks the feature 'gene 6'"):
-        own.predict(cells[:, :6].copy())
-    by_name = FrankWolfeSVC(C=3, random_state=0).fit(places["h5ad"], "obs/batch")
-    assert by_name.classes_.tolist() == [0, 1]
+def test_rows_of_layers_have_names_and_others_have_none(place):
+    for x_name, rows in (("X", X), ("layers/twice", 2 * X), ("obsm/same_width", X)):
+        with open_source(place, label="obs/age", x_name=x_name) as source:
+            np.testing.assert_array_equal(source.read(0, 60), rows)
+            names = None if "obsm" in x_name else [f"gene {k}" for k in range(4)]
+            assert source.columns == names
 
 
-def test_objects_that_lack_what_is_named_are_refused(cells):
-    own = cells.copy()
-    own.obs["day"] = np.full(240, "2020-01-01", "M8[ns]")
-    for label, message in (
-        ("cell_type", "label of row 200 of AnnData is missing"),
-        ("kind", r"AnnData has no labels 'kind'; it has .*obs/cell_type"),
-        ("day", r"'day' must be one number .* type datetime64.*; name"),
+def test_what_cells_lack_is_named(place):
+    for options, message in (
+        ({"label": "none"}, r"has no labels 'none'; it has .*obs/kind"),
+        ({"x_name": "layers/x"}, r"has no 'layers/x' \(it has: "),
     ):
         with pytest.raises(InputError, match=message):
-            FrankWolfeSVC().fit(own, label)
-    with pytest.raises(InputError, match=r"AnnData has no 'layers/x' \(it has: layers/d"):
-        open_dataset(own, x_name="layers/x")
-
-
-def test_stores_that_are_no_annotated_data(tmp_path):
-    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    zarr.create_array(str(tmp_path / "X.zarr"), data=X, chunks=(20, 3))
-    with open_dataset(tmp_path / "X.zarr", np.arange(60) % 2) as source:
-        np.testing.assert_array_equal(source.read(0, 60), X)
-    (tmp_path / "X.zarr" / "c" / "1" / "0").write_bytes(b"spoilt")
-    with open_dataset(tmp_path / "X.zarr", np.arange(60) % 2) as source:
-        with pytest.raises(InputError, match=r"X\.zarr is damaged, or cannot be read"):
-            source.read(0, 60)
-    root = zarr.open_group(str(tmp_path / "bad.zarr"), mode="w")
-    group = root.create_group("X", attributes={"encoding-type": "csc_matrix", "shape": [2, 3]})
-    with warnings.catch_warnings(action="ignore"):  # text has no specification in zarr 3
-        root.create_array("words", data=np.array([["a", "b"]]))
-    for name, values in (("data", [1.0, 2.0]), ("indices", [0, 1]), ("indptr", [0, 1, 2])):
-        group.create_array(name, data=np.array(values))
-    for name, message in (("X", "is a csc_matrix of shape"), ("words", "must be real numbers")):
-        with pytest.raises(InputError, match=message):
-            open_dataset(tmp_path / "bad.zarr", x_name=name)
-
-
-def test_categories_of_a_file_that_lie_are_refused(tmp_path):
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"] = np.eye(4, dtype=np.float32)
-        file["obs/kind/codes"], file["obs/kind/categories"] = np.array([0, 1, 5, 0]), [1.0, 2.0]
-    with pytest.raises(InputError, match="has codes that are none of its categories"):
-        open_dataset(tmp_path / "f.h5", label="kind").labels(0, 4)
-
-
-@pytest.mark.parametrize("stored", ["array and mask", "bytes", "text"])
-def test_names_of_genes_of_any_type(tmp_path, stored):
-    X = np.ones((5, 8), np.float32)
-    names = np.array([f"g{k}" for k in range(8)])
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"] = file["mod/rna/X"] = file["obsm/X_same_width"] = X
-        for place in ("var", "mod/rna/var"):
-            if stored == "array and mask":
-                file[f"{place}/_index/values"] = names.astype("S")
-                file[f"{place}/_index/mask"] = np.zeros(8, dtype=bool)
-            else:
-                file[f"{place}/_index"] = names.astype("S" if stored == "bytes" else object)
-    for x_name, expected in (
-        ("X", list(names)),
-        ("mod/rna/X", list(names)),
-        ("obsm/X_same_width", None),
-    ):
-        with open_dataset(tmp_path / "f.h5", x_name=x_name) as source:
-            assert source.columns == expected
+            open_source(place, **options)
+    with pytest.raises(InputError, match=r"'day' must be one number .* type datetime64.*; name"):
+        open_source(cells(), "day")
 
 
 def test_an_array_called_var_names_nothing(tmp_path):
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"], file["var"] = np.ones((5, 8), np.float32), np.arange(8.0)  # variances
-    with open_dataset(tmp_path / "f.h5") as source:
+    path = write(tmp_path / "f.h5", X=X, var=np.arange(4.0))  # variances
+    with open_source(path) as source:
         assert source.columns is None
 
 
-@FORMATS
-def test_several_files_are_one_by_the_names_of_their_genes(ooc_fw, tmp_path, cells, places, name):
-    twice, backwards = tmp_path / "twice.h5", tmp_path / f"backwards.{name}"
-    with warnings.catch_warnings(action="ignore"):  # of what anndata will do one day
-        other = cells[:, ::-1].copy()
-        other.write_h5ad(backwards) if name == "h5ad" else other.write_zarr(backwards)
-    named = "--label", "batch", "--no-shuffle"
-    for rows in ("X", "layers/dense"):
-        ooc_fw("convert", places[name], backwards, twice, *named, "--x-name", rows).done()
-        with open_dataset(twice) as source:
-            assert list(source.columns) == list(cells.var_names)
-            found = to_dense(source.read(0, 480))
-        np.testing.assert_array_equal(found[:240], found[240:])
+def test_stores_that_are_no_annotated_data(tmp_path):
+    root = zarr.open_group(str(tmp_path / "bad.zarr"), mode="w")
+    group = root.create_group("X", attributes={"encoding-type": "csc_matrix", "shape": [2, 3]})
+    for name, values in (("data", [1.0, 2.0]), ("indices", [0, 1]), ("indptr", [0, 1, 2])):
+        group.create_array(name, data=np.array(values))
+    with pytest.raises(InputError, match="is a csc_matrix of shape"):
+        open_source(tmp_path / "bad.zarr")
+    zarr.create_array(str(tmp_path / "X.zarr"), data=X, chunks=(20, 4))
+    (tmp_path / "X.zarr" / "c" / "1" / "0").write_bytes(b"spoilt")
+    with open_source(tmp_path / "X.zarr", y) as source:
+        np.testing.assert_array_equal(source.read(0, 20), X[:20])
+        with pytest.raises(InputError, match=r"X\.zarr is damaged, or cannot be read"):
+            source.read(0, 60)
+
+
+# -- HDF5 ------------------------------------------------------------------------------------------
+
+
+def test_unusual_storage_is_read_through_h5py(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w", userblock_size=512) as file:
+        file.create_dataset("X", data=X, chunks=(10, 4))
+    with open_source(tmp_path / "data.h5") as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+
+
+def test_what_a_converted_file_says_of_its_rows(tmp_path):
+    path = tmp_path / "data.h5"
+    for write_rows in (write_sparse, write_dense):
+        with open_source(write_rows(path, X, y)) as source:
+            assert (source.shuffled, source.scaling.kind) == (True, "none")
+            np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
+            assert source.statistics.mean_square_norm > 0
+            np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60)[::-1])
+    with h5py.File(path, "a") as file:
+        file.attrs["scaling"] = "minmax"
+        file["scaling/offset"], file["scaling/factor"] = np.zeros(4), np.full(4, 2.0)
+        file["raw"] = X
+        del file["mean"], file["row"], file["y"]
+    with open_source(path, np.arange(60)) as source:
+        np.testing.assert_array_equal(source.scaling.factor, 2)
+        assert source.statistics is None
+        np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60))
+        np.testing.assert_array_equal(source.labels(3, 5), [3, 4])
+    with open_source(path, x_name="raw") as source:
+        assert (source.scaling, source.shuffled, source.has_labels) == (None, None, False)
+
+
+def test_a_data_set_of_the_caller_stays_open(tmp_path):
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        open_source(file.create_dataset("a", data=X)).close()
+        assert file["a"][0, 0] == X[0, 0]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"deep/alias": h5py.SoftLink("rows"), "X": h5py.SoftLink("/deep/alias")},
+        {"X": h5py.ExternalLink("other.h5", "/X")},
+        {"Z": h5py.ExternalLink("other.h5", "/"), "X": h5py.SoftLink("/Z/X")},
+    ],
+)
+def test_links_are_followed(tmp_path, links):
+    write(tmp_path / "other.h5", X=X)
+    path = write(tmp_path / "data.h5", **{"deep/rows": X, "y": y, **links})
+    with open_source(path) as source:
+        np.testing.assert_array_equal(source.read(0, 60), X)
+        os.utime(path if "deep/alias" in links else tmp_path / "other.h5")
+        with pytest.raises(InputError, match=r"h5 was changed"):
+            source.check_unchanged()
+    with h5py.File(path) as file, pytest.raises(InputError, match="is a link to something else"):
+        content_crc32(file)  # a model is in one piece
+
+
+@pytest.mark.parametrize("by_offset", [True, False])
+@pytest.mark.parametrize("chunks", [None, (60, 4)])
+def test_values_outside_the_file(tmp_path, monkeypatch, chunks, by_offset):
+    """Bytes behind the end of the file never read as zeros."""
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        rows = file.create_dataset("X", data=X, chunks=chunks)
+        file["y"] = y
+        place = rows.id.get_chunk_info(0).byte_offset if chunks else rows.id.get_offset()
+    content = path.read_bytes()
+    assert content.count(place.to_bytes(8, "little")) == 1
+    path.write_bytes(content.replace(place.to_bytes(8, "little"), (1 << 20).to_bytes(8, "little")))
+    if not by_offset:
+        monkeypatch.setattr(arrays, "find_in_file", lambda _: None)
+    with pytest.raises(DamageError, match=r"data\.h5"), open_source(path) as source:
+        source.read(0, 60)
+
+
+@pytest.mark.parametrize("kind", [OSError, KeyError, RuntimeError])
+def test_a_failing_disk_is_no_damage(kind):
+    failure = "Can't open object (file read failed: errno = 5, error message = 'x', offset = 9)"
+    with pytest.raises(InputError, match=r"d\.h5 cannot be read \(Input/output error\)") as raised:
+        with reading("d.h5"):
+            raise kind(failure)
+    assert not isinstance(raised.value, DamageError)
+    with pytest.raises(DamageError, match=r"d\.h5 is damaged"), reading("d.h5"):
+        raise kind("Can't open object (wrong signature, errno = 0)")
+
+
+def test_an_object_that_is_damaged_is_not_absent(tmp_path):
+    """Its header no longer matches its checksum: what it holds must not be done without."""
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["scaling/factor"] = np.ones(3)
+        place = h5py.h5o.get_info(file["scaling"].id).addr
+    content = bytearray(path.read_bytes())
+    content[place + 12] ^= 1
+    path.write_bytes(content)
+    with h5py.File(path) as file:
+        assert find(file, "offset") is None
+        for name in ("scaling", "scaling/factor", "/scaling/factor"):
+            with pytest.raises(KeyError):
+                find(file, name)

@@ -1,7 +1,7 @@
 """Rows and labels that cannot be used: one sentence says which, and what to do."""
 
-import fcntl
 import gzip
+import io
 import json
 import os
 import time
@@ -20,6 +20,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense
@@ -42,10 +43,10 @@ def file(name, content=None):
     return write
 
 
-def npy(array, labels=None):
+def npy(array):
     def write(folder):
         np.save(folder / "X.npy", array)
-        return (folder / "X.npy",) if labels is None else (folder / "X.npy", labels)
+        return (folder / "X.npy",)
 
     return write
 
@@ -55,15 +56,6 @@ def header(shape, descr):
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     head = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little")
     return file("X.npy", head + text.encode() + bytes(960))
-
-
-def cut(length):
-    def write(folder):
-        path = npy(X)(folder)[0]
-        path.write_bytes(path.read_bytes()[:length])
-        return (path,)
-
-    return write
 
 
 def mapped(view):
@@ -100,20 +92,14 @@ def converted(**attributes):
     return write
 
 
-def virtual(folder):
-    """Values that are in another file, in the eyes of HDF5."""
-    with h5py.File(folder / "data.h5", "w") as data:
-        layout = h5py.VirtualLayout(X.shape, X.dtype)
-        layout[...] = h5py.VirtualSource("other.h5", "X", X.shape)
-        data.create_virtual_dataset("X", layout)
-    return (folder / "data.h5",)
-
-
-def partial(folder):
-    """Values of which a third was written."""
+def elsewhere(folder):
+    """Values of which a part was never written, and others are in another file."""
     with h5py.File(folder / "data.h5", "w") as data:
         data.create_dataset("X", X.shape, X.dtype, chunks=(10, 4))[:20] = X[:20]
-    return (folder / "data.h5",)
+        layout = h5py.VirtualLayout(X.shape, X.dtype)
+        layout[...] = h5py.VirtualSource("other.h5", "X", X.shape)
+        data.create_virtual_dataset("Z", layout)
+    return (folder / "data.h5", y)
 
 
 def store(**metadata):
@@ -134,21 +120,14 @@ def unknown_lengths(_):
     return (array[array[:, 0] > 0],)
 
 
-def words_npy(folder):
-    np.save(folder / "y.npy", np.ones((60, 2)))
-    return X, folder / "y.npy"
-
-
-def text_labels(folder):
-    (folder / "y.txt").write_text("1\n-1\n")
-    return X, folder / "y.txt"
-
-
 def never_written(n_rows, **storage):
     chunks = {"chunks": (1000, 4)} if storage else {}
     return {"X": {"shape": (n_rows, 4), "dtype": "f4", **storage, **chunks}, "y": y}
 
 
+WHOLE = io.BytesIO()
+np.save(WHOLE, X)
+WHOLE = WHOLE.getvalue()
 ABSENT = "has values that were never written, or are in other files"
 ELSEWHERE = {"shape": X.shape, "dtype": "f4", "external": [("raw.bin", 0, X.nbytes)]}
 REFERENCES = {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}
@@ -193,7 +172,7 @@ FILES = [
         for shape in ((-60, 4), (True, 4), (60.0, 4), (10**15, 4), (2**40, 2**40), "(60,", "(60")
     ),
     *((header((60, 4), descr), r"X\.npy") for descr in ("[('a', '<f4')]", "'|O'", "'zzz'")),
-    *((cut(length), r"X\.npy") for length in (-1, 60, 7)),
+    *((file("X.npy", WHOLE[:length]), r"X\.npy") for length in (-1, 60, 7)),
 ]
 NO_ROWS = [
     (np.zeros((0, 3)), r"is empty \(0 rows, 3 columns\)"),
@@ -231,8 +210,8 @@ HDF5 = [
     (hdf5(never_written(10**12, compression="gzip")), ABSENT),
     (hdf5({"X": ELSEWHERE}), ABSENT),
     (hdf5({"X": h5py.Empty("f4")}), ABSENT),
-    (virtual, f"'/X', .*{ABSENT}"),
-    (partial, f"'/X', .*{ABSENT}"),
+    (elsewhere, f"'/X', .*{ABSENT}"),
+    (lambda folder: (h5py.File(*elsewhere(folder)[:1])["Z"], y), f"'/Z', .*{ABSENT}"),
     *((hdf5(CSR | wrong), WRONG) for wrong in WRONG_PARTS),
     (hdf5(CSR | {"X@encoding-type": "csc_matrix"}), WRONG + ".* it is a csc_matrix"),
     (hdf5(CSR | {"X/indptr": np.zeros(61, int)}), "row pointers do not rise from 0"),
@@ -264,8 +243,11 @@ LABELS = [
     (lambda _: (X, np.ones(60, complex)), f"labels in array {ONE_EACH}.* type complex128"),
     (lambda _: (np.eye(2), sp.csr_array([[1], [0]])), ONE_EACH),
     (lambda _: (X, np.ma.masked_equal(y, 1)), "cannot be masked arrays"),
-    (words_npy, f"y.npy {ONE_EACH}"),
-    (text_labels, "y.txt must be a .npy file; write them with numpy.save"),
+    (lambda folder: (X, *npy(np.ones((60, 2)))(folder)), f"X.npy {ONE_EACH}"),
+    (
+        lambda folder: (X, *file("y.txt", b"1\n-1\n")(folder)),
+        "y.txt must be a .npy file; write",
+    ),
     (lambda _: (X,), r"has no labels; name them .* \(--labels"),
     (npy(X), r"has no labels; name them .* \(--labels"),
     (lambda _: (X, [2] * 60), "all rows of array have the label 2"),
@@ -308,6 +290,7 @@ def test_what_cannot_be_trained_on(tmp_path, given, message):
 minmax = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
 logs = Scaling("maxabs", True, np.zeros(5), np.ones(5))
 huge = Scaling("maxabs", False, np.zeros(5), np.full(5, 1e40))
+SCALED = ScaledSource(open_source(np.eye(5)), minmax)
 ROW = np.array([[1, -1, 0, 0, 0]], np.float32)
 NEITHER = "must be threads, processes or the address"
 
@@ -337,6 +320,7 @@ def borrow(dask):
             (lambda rows=rows: logs.apply(rows, 5), "log1p needs values above -1, but .* hold -1")
             for rows in (ROW, CSRRows.from_dense(ROW))
         ),
+        (lambda: ScaledSource(SCALED, logs), r"array is scaled already \(minmax\)"),
         (lambda: huge.apply(ROW, 5), "a scaled value is beyond float32"),
         *((lambda dask=dask: borrow(dask), NEITHER) for dask in ("thread", "localhost", 3, "")),
     ],
@@ -344,11 +328,3 @@ def borrow(dask):
 def test_what_cannot_be_done(act, message):
     with pytest.raises(InputError, match=message):
         act()
-
-
-def test_a_file_that_another_program_writes(tmp_path):
-    path = write_dense(tmp_path / "data.h5", X, y)
-    with open(path) as writer:
-        fcntl.flock(writer, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match=r"data\.h5 is being written by another program; wait"):
-            open_source(path)

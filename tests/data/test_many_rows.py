@@ -11,6 +11,7 @@ from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.views import PairSource, SubsetSource
 
 N_ROWS = (1 << 31) + 1000
+START = N_ROWS - 600
 
 
 def write_npy(path, descr, shape, tail):
@@ -24,29 +25,28 @@ def write_npy(path, descr, shape, tail):
     return path
 
 
-@pytest.fixture
-def many(tmp_path):
+def test_rows_at_the_end_are_read_by_their_numbers(tmp_path):
     """Rows of one column: zeros of class 0, and in the end 600 of both classes."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 1)).astype(np.float32)
+    X = np.random.default_rng(0).normal(size=(600, 1)).astype(np.float32)
     y = (X[:, 0] > 0).astype(np.int8)
     rows = write_npy(tmp_path / "X.npy", "<f4", (N_ROWS, 1), X)
     labels = write_npy(tmp_path / "y.npy", "|i1", (N_ROWS,), y)
     with open_source(rows, labels) as source:
-        yield source, X, y
-
-
-def test_rows_at_the_end_are_read_by_their_numbers(many):
-    source, X, y = many
-    start = N_ROWS - len(X)
-    np.testing.assert_array_equal(source.read(N_ROWS - 9, N_ROWS), X[-9:])
-    ids = np.array([5, start - 1, start, start + 77, N_ROWS - 1])
-    np.testing.assert_array_equal(source.take(ids)[2:], X[[0, 77, -1]])
-    np.testing.assert_array_equal(source.labels(start, N_ROWS), y)
-    np.testing.assert_array_equal(source.row_ids(N_ROWS - 2, N_ROWS), [N_ROWS - 2, N_ROWS - 1])
-    (first, *_, last) = block_slices(source, 0, N_ROWS)
-    assert first[0] == 0
-    assert last[1] == N_ROWS
+        np.testing.assert_array_equal(source.read(N_ROWS - 9, N_ROWS), X[-9:])
+        ids = np.array([5, START - 1, START, START + 77, N_ROWS - 1])
+        np.testing.assert_array_equal(source.take(ids)[2:], X[[0, 77, -1]])
+        np.testing.assert_array_equal(source.labels(START, N_ROWS), y)
+        np.testing.assert_array_equal(source.row_ids(N_ROWS - 2, N_ROWS), [N_ROWS - 2, N_ROWS - 1])
+        (first, *_, last) = block_slices(source, 0, N_ROWS)
+        assert (first[0], last[1]) == (0, N_ROWS)
+        part = SubsetSource(source, np.r_[7:9, START:N_ROWS])
+        np.testing.assert_array_equal(part.take(np.array([1, 2, 601])), [[0], X[0], X[-1]])
+        np.testing.assert_array_equal(part.row_ids(1, 4), [8, START, START + 1])
+        support, labels = np.array([3, N_ROWS - 4]), np.broadcast_to(np.int8(1), N_ROWS)
+        *_, last = _blocks(source, labels, support, Search(1e-3))  # of a certificate
+        places, ids = last.others()
+        np.testing.assert_array_equal(ids[-4:], N_ROWS - np.array([5, 3, 2, 1]))
+        np.testing.assert_array_equal(last.read(source)[places[-4:]], X[[-5, -3, -2, -1]])
 
 
 @pytest.mark.parametrize("chunk_rows", [None, 64])
@@ -59,24 +59,6 @@ def test_samples_reach_all_rows(chunk_rows):
     assert 2 << 31 < ids.max() < n_rows
 
 
-def test_subsets_and_certifying_blocks_keep_the_numbers(many):
-    source, X, _ = many
-    start = N_ROWS - len(X)
-    part = SubsetSource(source, np.r_[7:9, start:N_ROWS])
-    np.testing.assert_array_equal(part.take(np.array([1, 2, 601])), [[0], X[0], X[-1]])
-    np.testing.assert_array_equal(part.row_ids(1, 4), [8, start, start + 1])
-    support = np.array([3, N_ROWS - 4, N_ROWS - 2])
-    labels = np.broadcast_to(np.int8(1), N_ROWS)
-    last = _blocks(source, labels, support, Search(1e-3))[-1]
-    places, ids = last.others()
-    np.testing.assert_array_equal(ids[-3:], [N_ROWS - 5, N_ROWS - 3, N_ROWS - 1])
-    np.testing.assert_array_equal(last.read(source)[places[-3:]], X[[-5, -3, -1]])
-    unscreened = np.array([start, N_ROWS - 2, N_ROWS - 1])
-    (few,) = _blocks(source, labels, support, Search(1e-3, unscreened=unscreened))
-    np.testing.assert_array_equal(few.others()[1], [start, N_ROWS - 1])
-    np.testing.assert_array_equal(few.read(source), X[[0, -2, -1]])
-
-
 def test_rows_of_two_sources_interleaved():
     class Rows(RowSource):
         def __init__(self, n_rows):
@@ -85,11 +67,9 @@ def test_rows_of_two_sources_interleaved():
         def _fetch(self, start, stop):
             return (np.arange(start, stop)[:, None] - self.n_rows).astype(np.float32)
 
-    first, second = Rows(N_ROWS), Rows(N_ROWS // 3)
-    both = PairSource(first, second, name="both", shuffled=True)
+    both = PairSource(Rows(N_ROWS), Rows(N_ROWS // 3), name="both", shuffled=True)
     rows = np.arange(both.n_rows - 1000, both.n_rows)
-    is_first = both.is_first(rows)
-    values = both.take(rows)[:, 0]
+    is_first, values = both.is_first(rows), both.take(rows)[:, 0]
     for of_part in (values[is_first], values[~is_first]):
         np.testing.assert_array_equal(of_part, np.arange(-len(of_part), 0))
 

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.data import statistics as stats
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges, sigma2
-from ooc_fw.data.views import ScaledSource
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense, write_sparse
 
@@ -54,16 +52,15 @@ def test_spread_far_below_the_values():
         sigma2(open_source(X))
 
 
-def test_one_pass_of_many_blocks_tells_its_progress(tmp_path, monkeypatch):
-    monkeypatch.setattr(stats, "TASK_ROWS", 50)
-    X = small_table(1234, 7)
-    gzip = {"chunks": (1234, 7), "compression": "gzip"}
+def test_every_storage_gives_it_in_one_pass_that_tells_its_progress(tmp_path):
+    X = small_table(40_000, 7)  # three tasks
+    gzip = {"chunks": (10_000, 7), "compression": "gzip"}
     expected = sigma2(open_source(X))
     for threads, data in (
         (1, scipy.sparse.csr_array(X)),
-        (2, da.from_array(X, chunks=(100, 3))),
+        (2, da.from_array(X, chunks=(3000, 3))),
         (3, forget_statistics(write_dense(tmp_path / "b.h5", X, X[:, 0], **gzip))),
-        (2, forget_statistics(write_sparse(tmp_path / "c.h5", X, X[:, 0], chunks=(97,)))),
+        (2, forget_statistics(write_sparse(tmp_path / "c.h5", X, X[:, 0], chunks=(5000,)))),
     ):
         seen = []
         with open_source(data) as source:
@@ -75,46 +72,11 @@ def test_one_pass_of_many_blocks_tells_its_progress(tmp_path, monkeypatch):
         assert seen[-1] == len(X)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_pass_ends_when_time_is_over(threads, monkeypatch):
-    monkeypatch.setattr(stats, "TASK_ROWS", 50)
-    reads = []
-
-    def check():
-        reads.append(1)
-        if len(reads) > 5:
-            raise OutOfTimeError("over")
-
-    with open_source(small_table(2000, 3)) as source:
-        with pytest.raises(OutOfTimeError), source.limited(check):
-            sigma2(source, threads)
-        assert len(reads) < 20  # of 40 tasks
-        assert sigma2(source, threads) > 0
-
-
 def test_stored_statistics_are_used(tmp_path):
     X = small_table()
     with open_source(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
         assert sigma2(source) == pytest.approx(naive_sigma2(X))
         assert source.rows_read == 0
-
-
-def test_rows_are_scaled_once():
-    scaling = Scaling.fit(ColumnRanges("minmax").add(np.eye(3)), False, 3)
-    scaled = ScaledSource(open_source(np.eye(3)), scaling)
-    with pytest.raises(InputError, match=r"array is scaled already \(minmax\)"):
-        ScaledSource(scaled, scaling)
-
-
-def test_spreads_beyond_float64_make_a_column_zero_or_are_told_by_the_rows():
-    rows = np.array([[1e200, 1], [0, 2]])
-    scaling = Scaling.fit(ColumnRanges("standard").add(rows), False, 2)
-    scaled = ScaledSource(open_source(rows), scaling)
-    assert scaled.read(0, 2).tolist() == [[0, -1], [0, 1]]
-    rows = np.array([[1e200], [1.1e200]])
-    scaling = Scaling.fit(ColumnRanges("standard").add(rows), False, 1)
-    with pytest.raises(InputError, match="a scaled value is beyond float32"):
-        ScaledSource(open_source(rows), scaling).read(0, 2)
 
 
 REFERENCE = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}

@@ -1,7 +1,6 @@
 """Rows of zarr and dask arrays, and the decoded chunks that are kept of them."""
 
 import io
-import json
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from ooc_fw.data.arrays import DecodedChunks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.statistics import sigma2
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError
 from tests.support.methods import grid
 
 
@@ -81,17 +81,6 @@ def test_any_part_of_any_chunks(lengths, parts):
         np.testing.assert_array_equal(chunks[start:stop], array[start:stop])
 
 
-def test_what_is_kept_is_bounded():
-    def decode(start, stop):
-        return np.repeat(np.arange(start, stop)[:, None], 512, axis=1)
-
-    chunks = DecodedChunks((100_000, 512), np.int64, decode, np.arange(0, 100_001, 100))
-    for start in range(50, 90_000, 100):
-        assert chunks[start : start + 100][:, 0].tolist() == list(range(start, start + 100))
-        assert chunks._chunk.cache_info().currsize * 100 * 512 * 8 <= chunks.kept_bytes
-    assert chunks.kept_bytes == 32 << 20
-
-
 def test_chunks_count_among_the_bytes_that_reading_takes():
     X = np.random.default_rng(0).normal(size=(4000, 50))
     file = h5py.File(io.BytesIO(), "w")
@@ -103,37 +92,8 @@ def test_chunks_count_among_the_bytes_that_reading_takes():
     assert few > many
 
 
-@pytest.fixture
-def store(tmp_path):
-    """A store of 8 rows, and the file of its chunk of rows."""
-    zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
-    group["X"], group["y"] = np.eye(8, 2), np.arange(8.0) % 2
-    return tmp_path / "s.zarr", tmp_path / "s.zarr" / "X" / "0.0"
-
-
-def change_metadata(store, **changes):
-    path = store[0] / "X" / ".zarray"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-@pytest.mark.parametrize(
-    ("shape", "chunks"),
-    [
-        ([8, 10**12], [8, 10**12]),
-        ([10**12, 2], [8, 2]),
-        ([8, 2], [10**8, 10]),
-    ],
-)
-def test_shapes_that_a_store_cannot_have(store, shape, chunks):
-    change_metadata(store, shape=shape, chunks=chunks)
-    with pytest.raises(InputError, match=r"'/X', of shape .* in chunks of .* write it in chunks"):
-        open_source(str(store[0]), label=None)
-
-
 @pytest.mark.parametrize("form", [2, 3])
 def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, form, caplog):
-    zarr = pytest.importorskip("zarr")
     X = np.zeros((8, 4), np.float32)
     X[:4, 0] = X[4:, 3] = 1
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=form)

@@ -1,3 +1,5 @@
+"""Checksums of stretches of an array: long reads see every change."""
+
 import zlib
 
 import numpy as np
