@@ -1,7 +1,6 @@
 """Memory of fits: arrays on disk are not loaded whole, and what a fit worked with is freed."""
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -15,40 +14,33 @@ from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 WIDTH, BLOCK = 250, 5000  # features, and rows that come again and again
 
 SCRIPT = """
-import json, sys
+import sys
 import dask.array, h5py, numpy as np
 from ooc_fw import FrankWolfeSVC
 from ooc_fw.system.memory import peak_rss_bytes
 
-def open_array(folder, name):
-    if name == "memmap":
+def open_array(folder):
+    if kind == "memmap":
         return np.load(f"{folder}/X.npy", mmap_mode="r")
-    if name == "zarr":
-        import zarr
-        return zarr.open_array(f"{folder}/X.zarr", mode="r")
     table = h5py.File(f"{folder}/X.h5")["X"]
-    return table if name == "h5py" else dask.array.from_array(table, chunks=(2000, -1))
+    return table if kind == "h5py" else dask.array.from_array(table, chunks=(2000, -1))
 
-def work(folder, name):
-    X, y = open_array(folder, name), np.load(f"{folder}/y.npy")
+def fit(folder):
+    X, y = open_array(folder), np.load(f"{folder}/y.npy")
     fitted = FrankWolfeSVC(C=1000, gamma=0.2, tol=1e-2, random_state=0).fit(X, y)
     assert fitted.certified_gap_ <= 1e-2
     assert fitted.score(X, y) == 1
 
-small, large, *names = sys.argv[1:]
-for name in names:
-    work(small, name)  # imports, compiles and fills what is kept of any data
+small, large, kind = sys.argv[1:]
+fit(small)  # imports, compiles and fills what is kept of any data
 before = peak_rss_bytes()
-growth = {}
-for name in names:
-    work(large, name)
-    growth[name] = peak_rss_bytes() - before
-print(json.dumps(growth))
+fit(large)
+print(peak_rss_bytes() - before)
 """
 
 
-def write(folder, n_rows, names):
-    """The same separable rows in every storage asked for."""
+def write(folder, n_rows, kind):
+    """The same separable rows again and again."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     y = np.where(rng.random(BLOCK) < 0.5, 1.0, -1.0)
@@ -57,35 +49,31 @@ def write(folder, n_rows, names):
     np.save(folder / "y.npy", np.resize(y, n_rows))
     X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, (n_rows, WIDTH))
     for start in range(0, n_rows, BLOCK):
-        X[start : start + BLOCK] = block[: n_rows - start]
-    if "h5py" in names:
+        X[start : start + BLOCK] = block
+    if kind != "memmap":
         with h5py.File(folder / "X.h5", "w") as file:
             file.create_dataset("X", data=X, chunks=(2000, WIDTH))
-    if "zarr" in names:
-        zarr = pytest.importorskip("zarr")
-        zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(2000, WIDTH), compressors=None)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("n_rows", "names"),
+    ("n_rows", "kind"),
     [
-        (300_000, ["memmap"]),  # 300 MB, above the size up to which rows are kept
-        pytest.param(1_000_000, ["memmap", "h5py", "dask", "zarr"], marks=pytest.mark.long),
+        (300_000, "memmap"),  # 300 MB, above the size up to which rows are kept
+        *(pytest.param(10**6, kind, marks=pytest.mark.long) for kind in ("h5py", "dask")),
     ],
 )
-def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, names):
+def test_growth_does_not_depend_on_the_size_of_the_data(tmp_path, n_rows, kind):
     """Beside labels and what else goes by rows, about 60 bytes for each."""
     folders = [tmp_path / "small", tmp_path / "large"]
     for folder, rows in zip(folders, (8 * BLOCK, n_rows), strict=True):
-        write(folder, rows, names)
-    run = [sys.executable, "-c", SCRIPT, *map(str, folders), *names]
+        write(folder, rows, kind)
+    run = [sys.executable, "-c", SCRIPT, *map(str, folders), kind]
     # Left to itself, the allocator of glibc comes to keep freed arrays of up to 32 MiB.
     returning = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000"}
     done = subprocess.run(run, capture_output=True, text=True, check=False, env=returning)
     assert done.returncode == 0, done.stderr
-    growth = json.loads(done.stdout)
-    assert max(growth.values()) < 60e6, growth
+    assert int(done.stdout) < 60e6
 
 
 @pytest.mark.process
