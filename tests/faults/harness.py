@@ -111,16 +111,14 @@ class Nursery:
         self._process.communicate()
 
 
-def contents(path: Path) -> dict[str, Any]:
-    """All arrays and attributes of an HDF5 file, as bytes."""
-    found: dict[str, Any] = {}
+def arrays(path: Path) -> list[bytes]:
+    """What a converted file holds, but for the time at which it was made."""
+    found: list[bytes] = []
 
-    def add(name: str, node: Any) -> None:
-        found[name] = {key: np.asarray(value).tobytes() for key, value in node.attrs.items()}
+    def add(_: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset):
-            found[f"{name}/"] = (node.dtype.str, node.shape, node[...].tobytes())
+            found.append(np.asarray(node[...]).tobytes())
 
     with h5py.File(path) as file:
-        add("", file)
         file.visititems(add)
     return found

@@ -13,6 +13,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+from harness import arrays
 
 from ooc_fw.convert import text as text_module
 from tests.support.files import write_dense, write_sparse
@@ -138,12 +139,6 @@ def test_predictions(ooc_fw, data, tmp_path, monkeypatch, kind):
     ooc_fw("train", *files, "-o", model, "--quiet", "--max-iter", 5).done()
     predict = "predict", model, files[0], "-o", out, "--quiet"
     every_read(ooc_fw, monkeypatch, spoil, kind, predict, out, tmp_path)
-
-
-def arrays(path):
-    """What a file holds, but for the time at which it was made."""
-    with h5py.File(path) as file:
-        return [file[key][...].tobytes() for key in ("X", "y", "row", "mean")]
 
 
 @pytest.mark.parametrize("kind", ["error", "short"])

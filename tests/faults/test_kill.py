@@ -5,7 +5,7 @@ import shutil
 import signal
 
 import pytest
-from harness import contents
+from harness import arrays
 
 from ooc_fw import load_model
 from ooc_fw.convert.verify import verify_file
@@ -19,7 +19,7 @@ def assert_complete(path, expected):
     if path.name == "model.h5":
         assert load_model(path).status == "converged"
     else:
-        assert contents(path) == contents(expected)
+        assert arrays(path) == arrays(expected)
         assert verify_file(path) == []
 
 

@@ -218,14 +218,3 @@ def test_a_limit_that_ends_before_there_is_a_model_leaves_a_small_one(noisy, hur
     assert 0 < fitted.plan.landmarks <= 20
     with pytest.raises(OutOfTimeError):
         fit(noisy, TrainOptions(landmarks=20, max_time=1e-9))
-
-
-@pytest.mark.parametrize(("share", "landmarks"), [(1.1, True), (0.8, False)])
-def test_an_exact_run_that_would_be_late_is_not_begun(monkeypatch, noisy, share, landmarks):
-    """It takes as long as that of the sample, times rows and support vectors."""
-    clock = iter([0.0, 300.0 * share / 6.0])  # of 500 rows, half of which have weight
-    monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", N_ROWS - 1)
-    monkeypatch.setattr("ooc_fw.training.choice.SAMPLE_ROWS", (500,))
-    monkeypatch.setattr("ooc_fw.training.choice._solve_sample", lambda *_: (500, 250, False))
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock, 1.0))
-    assert (plan_of(noisy, max_time=300.0).landmarks is not None) is landmarks

@@ -133,13 +133,6 @@ def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several, las
         tune(*data, Cs=[1], gammas=[0.5], callbacks=[lambda state: False])
 
 
-def test_a_memory_limit_holds(data):
-    limit = ooc_fw.system.memory.peak_rss_bytes() + (400 << 20)
-    result = tune(*data, Cs=[1, 2000], gammas=[0.5, 1.0], memory_limit=limit)
-    assert result.model.status == "converged"
-    assert ooc_fw.system.memory.peak_rss_bytes() <= limit
-
-
 @pytest.fixture
 def short(monkeypatch):
     """Stages that tests can afford: of 100 rows, and more; one validation part."""
