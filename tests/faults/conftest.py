@@ -1,4 +1,4 @@
-"""A process that bears commands, and small files for them."""
+"""A process that bears commands, and small files and disks for them."""
 
 import os
 import shutil
@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from harness import Nursery
 
+from tests.conftest import libsvm_lines
+
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
@@ -22,22 +24,9 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture(scope="session")
 def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """LIBSVM text whose conversion takes some tenths of a second."""
-    rng = np.random.default_rng(0)
+    X = np.random.default_rng(0).integers(-999, 999, (20_000, 12)) / 1000
     path = tmp_path_factory.mktemp("long") / "long.txt"
-    values = rng.integers(-999, 999, (30_000, 12)) / 1000
-    with open(path, "w") as file:
-        for row in values:
-            cells = " ".join(f"{j}:{value}" for j, value in enumerate(row, 1))
-            file.write(f"{1 if row[0] + row[1] > 0 else -1} {cells}\n")
-    return path
-
-
-@pytest.fixture(scope="session")
-def short_text(long_text: Path) -> Path:
-    """The first 3,000 lines of `long_text`."""
-    path = long_text.with_name("short.txt")
-    with open(long_text) as file:
-        path.write_text("".join(next(file) for _ in range(3000)))
+    path.write_text(libsvm_lines(X, np.sign(X[:, 0] + X[:, 1] + 1e-6)))
     return path
 
 

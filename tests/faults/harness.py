@@ -43,10 +43,9 @@ with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.std
 def child(order, out, err):
     os.dup2(out, 1)
     os.dup2(err, 2)
-    if order["file_bytes"] is not None:
+    if "file_bytes" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"], resource.RLIM_INFINITY))
-    if order["prelude"]:
-        exec(order["prelude"], {})
+    exec(order.get("prelude", ""), {})
     sys.exit(main(order["arguments"]))
 
 for line in sys.stdin:
@@ -58,7 +57,7 @@ for line in sys.stdin:
         child(order, pipes[0][1], pipes[1][1])
     for _, end in pipes:
         os.close(end)
-    if order["kill_after"] is not None:
+    if "kill_after" in order:
         time.sleep(order["kill_after"])
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -83,24 +82,13 @@ class Nursery:
             text=True,
         )
 
-    def run(
-        self,
-        *arguments: object,
-        kill_after: float | None = None,
-        file_bytes: int | None = None,
-        prelude: str = "",
-    ) -> Ended:
-        """Run a command of ``ooc-fw`` to its end, or until it is killed after some seconds.
+    def run(self, *arguments: object, **order: Any) -> Ended:
+        """Run a command of ``ooc-fw`` to its end.
 
-        `file_bytes` is the length of the longest file that it can write; `prelude` is Python code
-        that is run first.
+        It may be killed after `kill_after` seconds, write files of no more than `file_bytes`, and
+        run Python code, the `prelude`, first.
         """
-        order: dict[str, Any] = {
-            "arguments": [str(argument) for argument in arguments],
-            "kill_after": kill_after,
-            "file_bytes": file_bytes,
-            "prelude": prelude,
-        }
+        order["arguments"] = [str(argument) for argument in arguments]
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(order), file=self._process.stdin, flush=True)
