@@ -31,7 +31,6 @@ from ooc_fw.model.file import content_of
 from ooc_fw.testing import EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
-from tests.support.methods import grid
 from tests.support.reference import SmallProblem, kernel_values
 
 try:
@@ -200,16 +199,15 @@ def reordered(X):
 
 
 @KINDS
-def test_columns_of_frames_are_found_by_name(tmp_path, table, own, caplog):
-    """By models and by estimators that were fitted on anything but a frame."""
+def test_columns_of_frames_are_found_by_name(tmp_path, table, own):
+    """By models, and by estimators that were fitted on anything but a frame."""
     X = frame(table.X)
     named = anndata.AnnData(table.X, obs={"y": table.y})
     named.var_names = X.columns
     named.write_h5ad(tmp_path / "named.h5ad")
-    own = clone(own).fit(
-        tmp_path / "named.h5ad", None if isinstance(own, FrankWolfeOneClass) else "y"
-    )
-    for each in (own, pickled(own), own.model_):
+    y = None if isinstance(own, FrankWolfeOneClass) else "y"
+    of_file, of_frame = clone(own).fit(tmp_path / "named.h5ad", y), clone(own).fit(X, table.y)
+    for each in (of_file, pickled(of_file), of_file.model_, of_frame.model_):
         expected = each.predict(X)
         for other in reordered(X):
             np.testing.assert_array_equal(each.predict(other), expected)
@@ -218,26 +216,13 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, own, caplog):
                 each.predict(lacking)
         with pytest.raises(InputError, match="has a name twice"):
             each.predict(X[["b", "a", "a", "c", "d"]])
-    assert own.feature_names_in_.tolist() == ["a", "b", "c", "d"]
-    with pytest.warns(UserWarning, match="does not have valid feature names"):
-        own.predict(table.X)
-    own.model_.predict(table.X)
-    assert "array or the training data name no features" in caplog.text
-
-
-@KINDS
-def test_models_know_the_columns_of_frames(table, data_file, own):
-    X, own = frame(table.X), clone(own).fit(frame(table.X), table.y)
-    assert own.model_.columns == tuple(pickled(own).feature_names_in_) == ("a", "b", "c", "d")
-    expected = own.predict(X)
-    for other in reordered(X):
-        np.testing.assert_array_equal(own.model_.predict(other), own.model_.predict(X))
+    for each in (of_file, pickled(of_frame)):
+        assert each.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+        with pytest.warns(UserWarning, match="does not have valid feature names"):
+            each.predict(table.X)
     with pytest.raises(ValueError, match="feature names should match"):  # as scikit-learn demands
-        own.predict(X[["d", "b", "a", "c"]])
-    numbered = X.set_axis(range(4), axis=1)
-    own.fit(numbered, table.y)
-    np.testing.assert_array_equal(own.predict(numbered[[2, 0, 3, 1]]), expected)
-    assert not hasattr(own.fit(X, table.y).fit(data_file), "feature_names_in_")
+        of_frame.predict(X[["d", "b", "a", "c"]])
+    assert not hasattr(of_frame.fit(table.X, table.y), "feature_names_in_")
 
 
 def test_chunks_are_put_together_by_name(table):
@@ -253,7 +238,7 @@ def test_chunks_are_put_together_by_name(table):
     assert own.partial_fit(X, y).score(X, y) == own.score(anything, y)
 
 
-def test_attributes_of_an_svc(table, thirds, tmp_path):
+def test_attributes_of_an_svc(table, thirds):
     X = table.X.astype(np.float64)
     options = {"C": 3, "class_weight": {"low": 2.0, "top": 0.5}}
     fitted = FrankWolfeSVC("linear", **options).fit(X, thirds)
@@ -262,7 +247,6 @@ def test_attributes_of_an_svc(table, thirds, tmp_path):
     expected = [np.count_nonzero(thirds[fitted.support_] == name) for name in fitted.classes_]
     np.testing.assert_array_equal(fitted.n_support_, expected)
     np.testing.assert_array_equal(fitted.support_vectors_, X[fitted.support_])
-    assert fitted.fit_status_ == 0
     assert fitted.certified_gap_ <= 1e-3
     assert fitted.score(X, thirds) > 0.9
     of_pairs = fitted.model_.decision_function(X)
@@ -272,10 +256,7 @@ def test_attributes_of_an_svc(table, thirds, tmp_path):
     sparse = FrankWolfeSVC("linear", **options).fit(scipy.sparse.csr_array(X), thirds)
     np.testing.assert_allclose(sparse.coef_, fitted.coef_, atol=1e-5)
     scores = fitted.decision_function(X)
-    assert scores.shape == (200, 3)
     assert fitted.classes_[scores.argmax(axis=1)].tolist() == fitted.predict(X).tolist()
-    fitted.save(tmp_path / "m.h5")
-    assert load_model(tmp_path / "m.h5").predict(X).tolist() == fitted.predict(X).tolist()
     assert not hasattr(FrankWolfeSVC().fit(X, thirds), "coef_")
 
 
@@ -326,7 +307,8 @@ def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, severa
         first = teach((data[0][:40], data[1][:40]), classes=classes)
         assert set(first.predict(table.X)) == {"low"}  # no other was seen
     expected = FrankWolfeSVC(**options).fit(*data)
-    taught = teach(data, classes=classes, chunk=40, epochs=4, **options)
+    form = scipy.sparse.csr_matrix if several else np.asarray
+    taught = teach(data, classes=classes, chunk=40, epochs=4, form=form, **options)
     values = [each.model_.decision_function(table.X) for each in (expected, taught)]
     np.testing.assert_allclose(*values, atol=1e-3)
     assert taught.n_support_.sum() == len(taught.support_)
@@ -336,14 +318,6 @@ def test_chunks_that_come_again_give_the_classifier_of_fit(table, thirds, severa
         again.partial_fit(*data)
         found = again.model_.decision_function(table.X)
         np.testing.assert_allclose(found, values[1], atol=1e-3)
-
-
-def test_chunks_of_files_and_sparse_ones(table, data_file):
-    taught, expected = teach(table, form=scipy.sparse.csr_matrix), teach(table)
-    assert taught.solution_.objective == pytest.approx(expected.solution_.objective, rel=1e-3)
-    from_file = FrankWolfeSVC(C=5).partial_fit(data_file, classes=CLASSES)
-    assert from_file.model_.scaling.kind == "minmax"
-    assert from_file.score(data_file) > 0.8
 
 
 def test_partial_fit_goes_on_from_a_fit_and_fit_starts_anew(table):
@@ -358,23 +332,20 @@ def test_partial_fit_goes_on_from_a_fit_and_fit_starts_anew(table):
     assert taught.score(*table) > 0.75
 
 
-@pytest.mark.parametrize("n_classes", grid([6, 5], quick=1))
-def test_classes_that_no_chunk_holds(table, n_classes, tmp_path):
+def test_classes_that_no_chunk_holds(table, tmp_path):
     """They change nothing for the others; a model, its file and its copies hold the same."""
-    X, y = table.X, np.where(table.y == 3, n_classes - 1, n_classes - 2)
-    y[np.flatnonzero(table.X[:, 0] > 1)] = n_classes - 3
+    X, y = table.X, np.where(table.y == 3, 5, 4)
+    y[np.flatnonzero(table.X[:, 0] > 1)] = 3
     fewer = teach((X, y), classes=np.unique(y), chunk=100)
-    whole = teach((X, y), classes=range(n_classes), chunk=100)
+    whole = teach((X, y), classes=range(6), chunk=100)
     np.testing.assert_array_equal(whole.predict(X), fewer.predict(X))
     values = whole.model_.decision_function(X)[:, -3:]
     np.testing.assert_allclose(values, fewer.model_.decision_function(X), atol=1e-5)
     np.testing.assert_array_equal(whole.support_vectors_, X[whole.support_])
-    np.testing.assert_array_equal(
-        whole.n_support_, np.bincount(y[whole.support_], minlength=n_classes)
-    )
+    np.testing.assert_array_equal(whole.n_support_, np.bincount(y[whole.support_], minlength=6))
     whole.save(tmp_path / "m.h5")
     loaded = load_model(tmp_path / "m.h5")
     np.testing.assert_array_equal(whole.model_.penalties, loaded.penalties)
-    again = pickled(whole).partial_fit(X[:9], np.arange(9) % n_classes)
+    again = pickled(whole).partial_fit(X[:9], np.arange(9) % 6)
     assert again.n_support_.all()
     assert again.pairs_[0].solution.labels.tolist().count(-1) <= 2  # no row of another class

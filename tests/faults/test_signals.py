@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
         rows = (" ".join(f"{j}:{x}" for j, x in enumerate(row, 1)) for row in X.tolist())
         text = "".join(f"{int(y)} {row}\n" for y, row in zip(labels, rows, strict=True))
         (folder / f"{name}.txt").write_text(text)
-    cells = "".join(f'"w{k % 50}",{x},{int(y > 0)}\n' for k, (x, y) in enumerate(X[:, :2].tolist()))
+    cells = "".join(f"w{k % 50},{x},{int(y > 0)}\n" for k, (x, y) in enumerate(X[:, :2].tolist()))
     (folder / "table.csv").write_text(f"word,x,y\n{cells * 5}")
     csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(csv.read_csv(folder / "table.csv"), folder / "table.parquet")
