@@ -124,19 +124,12 @@ KINDS = pytest.mark.parametrize(
 
 
 @KINDS
-def test_training(ooc_fw, data, tmp_path, monkeypatch, kind):
-    files, spoil = data
-    model = tmp_path / "m.h5"
-    train = "train", *files, "-o", model, "--quiet", "--threads", 1, "--max-iter", 5
-    every_read(ooc_fw, monkeypatch, spoil, kind, train, model, tmp_path)
-
-
-@KINDS
-def test_predictions(ooc_fw, data, tmp_path, monkeypatch, kind):
+def test_training_and_predictions(ooc_fw, data, tmp_path, monkeypatch, kind):
     """The data or model that cannot be read is named, not the file that was to be written."""
     files, spoil = data
     model, out = tmp_path / "m.h5", tmp_path / "predictions.csv"
-    ooc_fw("train", *files, "-o", model, "--quiet", "--max-iter", 5).done()
+    train = "train", *files, "-o", model, "--quiet", "--threads", 1, "--max-iter", 3
+    every_read(ooc_fw, monkeypatch, spoil, kind, train, model, tmp_path)
     predict = "predict", model, files[0], "-o", out, "--quiet"
     every_read(ooc_fw, monkeypatch, spoil, kind, predict, out, tmp_path)
 

@@ -31,6 +31,12 @@ def test_half_of_every_class_is_held_out(counts, shuffled, seed):
     assert (np.abs(held - np.array(counts) / 2) < 1).all()
 
 
+def test_of_many_rows_some_are_held_out_with_the_same_share_of_each_class():
+    codes = (np.arange(1_000_000) % 10 == 0).astype(np.int64)
+    rows = choose_held_out(codes, True, np.random.default_rng(0))
+    assert np.bincount(codes[rows]).tolist() == [90_000, 10_000]
+
+
 @pytest.fixture(scope="module")
 def problem():
     """Three blobs that overlap."""

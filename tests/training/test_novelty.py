@@ -131,14 +131,3 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
     )
     share = FrankWolfeOneClass(gamma=0.3, C=0.1, landmarks=40, contamination=0.1)
     assert np.mean(share.fit(rows).predict(rows) < 0) == 0.1
-
-
-def test_many_novel_training_rows_are_warned_of(rows, caplog):
-    """At the defaults there are few; with a small C nearly all are novel."""
-    many = np.random.default_rng(0).normal(size=(3000, 4))
-    assert (FrankWolfeOneClass().fit(many).predict(many) < 0).mean() < 0.05
-    FrankWolfeOneClass(C=0.001, contamination=0.05).fit(rows)
-    assert caplog.messages == []
-    FrankWolfeOneClass(C=0.001).fit(rows)
-    assert "takes 100 % of the training rows" in caplog.text
-    assert "for novel: set their share with contamination" in caplog.text

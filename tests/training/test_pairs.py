@@ -123,15 +123,6 @@ def test_threads_change_no_bit(options):
             assert first.solution.certified_gap == other.solution.certified_gap
 
 
-@pytest.mark.parametrize(
-    "options", [{"method": "swap"}, SAMPLED, {"certify": False}, {"max_iter": 50}], ids=str
-)
-def test_options_that_ask_for_another_way_get_it(options):
-    _, problem = make_classes(2)
-    for pair in fit(problem, TrainOptions(**options)).pairs:
-        assert "all 40 rows are vertices" not in pair.solution.choice
-
-
 def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way():
     _, problem = make_classes(3)
     for pair in fit(problem, TrainOptions(tol=1e-17)).pairs:
