@@ -161,11 +161,14 @@ def test_table_of_methods_has_every_rule():
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", SESSIONS)
-def test_sessions_print_what_is_shown(name, tmp_path, monkeypatch):
-    """The printed lines are those of the commands, with numbers that are close."""
+def test_sessions_print_what_is_shown(name, tmp_path, monkeypatch, capsys):
+    """The printed lines are those of the program, with numbers that are close."""
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, np.random.default_rng(0))
     run_python(name)
+    said = capsys.readouterr().out.splitlines()
+    for line in re.findall(r"^print.*\n# (.*)$", TEXTS[name], flags=re.MULTILINE):
+        assert any(about_equal(line, other) for other in said), (line, said)
     for session in re.findall(r"^```console\n\$ (.*?)^```", TEXTS[name], re.MULTILINE | re.DOTALL):
         shown = [part.splitlines() for part in session.split("\n$ ")]
         printed = run_shell(tmp_path, [command for command, *_ in shown])
