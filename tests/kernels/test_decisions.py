@@ -6,11 +6,10 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.machines import class_scores, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, Wanted, decide
+from ooc_fw.model.prediction import DECISION_ACCURACY, Wanted, decide
 from ooc_fw.system.errors import InputError
 from tests.support.models import make_model, with_numbers
 from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
@@ -37,8 +36,8 @@ def exact_values(model, vectors, X):
     return np.stack(columns, axis=1)
 
 
-def plain_rows(n_rows, n_features=5):
-    return make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows, n_features=n_features)
+def plain_rows(n_rows):
+    return make_problem(make_kernel("rbf", gamma=1.0), n_rows=n_rows)
 
 
 @given(
@@ -62,10 +61,6 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
         own = engine.error_bound(x, z) + (len(vectors) + 4) * 2**-53
-    # The arithmetic is chosen for rows like the vectors; sparse ones take products however large.
-    dense = not isinstance(model.support_vectors, CSRRows)
-    if dense and kernel.shift_invariant and np.abs(X).max() <= np.abs(vectors).max():
-        assert own.max() <= 1e-8
     exact = exact_values(model, vectors, X)
     # What float64 leaves, with the division by rho, and the last bit of a large value.
     own = (own / rho * 1.01)[:, None] + 4e-16 * np.abs(exact)
@@ -80,18 +75,6 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(
         expected = class_scores(wide, 3).argmax(axis=1)
     for found in (values, for_labels):
         np.testing.assert_array_equal(model.class_places(found)[sure], expected[sure])
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_few_kernel_values_are_computed_twice(n_classes):
-    """One pass in float32, and what is near the boundary in float64."""
-    problem = plain_rows(1000, n_features=10)
-    model = model_of(problem.kernel, problem.X[:150], n_classes)
-    with model.engine() as engine:
-        decide = Predictor(model, Wanted(True), engine)
-        engine.evaluations = 0
-        decide(problem.X)
-        assert engine.evaluations < 1.1 * 150 * 1000
 
 
 @pytest.mark.parametrize("form", [np.asarray, to_csr])

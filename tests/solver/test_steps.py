@@ -104,12 +104,11 @@ def test_a_step_to_its_bound_leaves_an_exact_zero(name):
     assert active.alpha[j] == 0.0
 
 
-@pytest.mark.parametrize("scale", [1.0, 100.0])
 @pytest.mark.parametrize("name", ["mfw", "swap", "swap2", "partan"])
-def test_curvature_lost_in_rounding_keeps_the_weights_feasible(name, scale):
+def test_curvature_lost_in_rounding_keeps_the_weights_feasible(name):
     """Near-repeats of long rows and a huge C: float32 may see a negative curvature."""
     rng = np.random.default_rng(1)
-    X = np.repeat(rng.normal(size=(6, 7)), 4, axis=0) * scale
+    X = np.repeat(rng.normal(size=(6, 7)), 4, axis=0)
     X *= 1 + 1e-7 * rng.normal(size=X.shape)
     y = np.where(np.arange(24) % 8 < 4, 1, -1).astype(np.int8)
     problem = SmallProblem(make_kernel("linear"), X.astype(np.float32), y, 1e9)
