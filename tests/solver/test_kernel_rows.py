@@ -5,7 +5,7 @@ import pytest
 
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.solver.kernel_rows import GrowingArray, KernelRows, value_type
+from ooc_fw.solver.kernel_rows import KernelRows, value_type
 from ooc_fw.system.memory import rss_bytes
 from tests.support.solving import kernel_row
 
@@ -84,17 +84,3 @@ def test_rows_change_their_type(budget, engine):
         for place in (0, 99, 199, 5):
             values = kernel_row(rows, place, engine, z)
             np.testing.assert_allclose(values, exact[place], atol=error)
-
-
-def test_an_array_holds_what_was_appended_and_kept_after_few_copies():
-    array, buffers = GrowingArray(np.float64, (2,)), set()
-    blocks = [np.random.default_rng(n).normal(size=(n, 2)) for n in (0, 1, 3, 0, 40, 2, *[1] * 900)]
-    for block in blocks:
-        array.append(block)
-        buffers.add(array.view.__array_interface__["data"][0])
-    whole = np.concatenate(blocks)
-    np.testing.assert_array_equal(array.view, whole)
-    assert len(buffers) <= 12
-    array.keep(np.array([1, 4]))
-    array.append(whole[:1])
-    np.testing.assert_array_equal(array.view, whole[[1, 4, 0]])
