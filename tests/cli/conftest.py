@@ -14,7 +14,6 @@ import pytest
 import scipy.sparse
 
 from ooc_fw.cli.main import main
-from tests.support.methods import grid
 
 TEXTS = {
     "empty.h5": "",
@@ -33,7 +32,6 @@ TEXTS = {
     "one-class.txt": "1 1:2\n1 1:3\n",
     "nan.txt": "1 1:2\n-1 1:nan\n",
     "equal.txt": "1 1:2\n-1 1:2\n",
-    "late.txt": "".join(f"{min(k // 2000, 1)} 1:{k % 2}\n" for k in range(4000)),
     "other.txt": "5 1:1 2:1 3:1 4:1\n",
 }
 
@@ -46,7 +44,9 @@ train d.h5 -o marks.h5 --landmarks 20
 train d.h5 -o novel.h5 --task novelty
 train d.h5 -o weighted.h5 --class-weight balanced
 train d.h5 -o numbers.h5 --labels amounts.npy --task regression --kernel linear
-train d.h5 -o three.h5 --labels thirds.npy
+train d.h5 -o sure.h5 --probability
+train d.h5 -o three.h5 --labels thirds.npy --probability --C 10
+train d.h5 -o three-marks.h5 --labels thirds.npy --landmarks 20
 train d.h5 -o lines.h5 --labels lines.npy
 convert people.csv people.h5 --label kind --one-hot city --impute mean --scale standard --log1p
 train people.h5 -o people.model.h5 --C 10
@@ -66,13 +66,14 @@ def people(n_rows=300):
 def arrays(table, data_file):
     """Arrays by the names of their files, with labels in the order of `data_file`."""
     with h5py.File(data_file) as file:
-        labels = file["y"][...]
+        X, labels = file["X"][...], file["y"][...]
+    thirds = np.argsort(np.argsort(X[:, 0])) * 3 // len(X)
     yield "X", table.X
     yield "y", table.y
     yield "labels", labels
     yield "words", np.where(labels > 0, "yes", "no")
     yield "lines", np.where(labels > 0, "a\nb", "c")
-    yield "thirds", np.arange(200) % 3
+    yield "thirds", np.array(["a,b", "blå", "c"])[thirds]
     yield "amounts", np.arange(200) * 0.5
     yield "one", np.full(200, -7.0)
     yield "rare", np.where(np.arange(200) < 1, "rare", "often")
@@ -145,31 +146,3 @@ def program():
             return process
 
         yield start
-
-
-@pytest.fixture(scope="package")
-def sure_model(data_file, tmp_path_factory):
-    """A model of `data_file` that gives probabilities."""
-    path = tmp_path_factory.mktemp("model") / "sure.h5"
-    assert main(["train", str(data_file), "-o", str(path), "--probability", "--quiet"]) == 0
-    return path
-
-
-@pytest.fixture(params=grid([2, 3], quick=1))
-def noisy(request, tmp_path):
-    """A file of noisy rows of 2 or 3 classes."""
-    rng = np.random.default_rng(request.param)
-    X = rng.normal(size=(500, 4)).astype(np.float32)
-    y = (X[:, : request.param] + rng.normal(size=(500, request.param))).argmax(axis=1) + 5.0
-    with h5py.File(tmp_path / "noisy.h5", "w") as file:
-        file["X"], file["y"] = X, y
-    return tmp_path / "noisy.h5"
-
-
-@pytest.fixture
-def landmark_model(noisy):
-    """Files of noisy rows and of a landmark model of these rows."""
-    path = noisy.with_name("landmarks.h5")
-    options = "--landmarks", "20", "--gamma", "0.3", "--C", "3", "--quiet"
-    assert main(["train", str(noisy), "-o", str(path), *options]) == 0
-    return noisy, path

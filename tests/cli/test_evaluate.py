@@ -81,25 +81,25 @@ def test_a_threshold_is_that_of_predict(ooc_fw, here, judged, positive):
     assert found["average_precision"] == pytest.approx(metrics.average_precision_score(*scores))
 
 
-def test_unknown_labels_count_as_wrong_and_are_reported(ooc_fw, model_file, table, write_text):
-    y = np.where(np.arange(200) < 50, 4, table.y)
-    outcome = ooc_fw("evaluate", model_file, write_text(table.X, y), "--json").done()
+def test_unknown_labels_count_as_wrong_and_are_reported(ooc_fw, here):
+    np.save("y.npy", np.where(np.arange(200) < 50, 4, np.load("labels.npy")))
+    outcome = ooc_fw("evaluate", "m.h5", "d.h5", "--labels", "y.npy", "--json").done()
     assert outcome.json()["accuracy"] <= 0.75
-    assert "50 of 200 rows in" in outcome.err
-    assert "labels unknown to the model (4); they count as wrong" in outcome.err
+    said = "50 of 200 rows in d.h5 have labels unknown to the model (4); they count as wrong"
+    assert said in outcome.err
 
 
-def test_rows_of_unknown_classes_are_not_positive(ooc_fw, sure_model, table, write_text):
+def test_rows_of_unknown_classes_are_not_positive(ooc_fw, here):
     """The probability of class 3 should be 0 for them: 4 is as good as -7."""
-    scores = []
+    labels, scores = np.load("labels.npy"), []
     for other in (-7.0, 4.0, -9.0):
-        y = np.where(np.arange(200) < 50, other, table.y)
-        found = ooc_fw("evaluate", sure_model, write_text(table.X, y), "--json").json()
+        np.save("y.npy", np.where(np.arange(200) < 50, other, labels))
+        found = ooc_fw("evaluate", "sure.h5", "d.h5", "--labels", "y.npy", "--json").json()
         scores.append([found["roc_auc"], found["brier_score"]])
     np.testing.assert_allclose(scores[1:], [scores[0]] * 2)
-    p = load_model(sure_model).predict_proba(table.X)[:, 1]
-    found = ooc_fw("evaluate", sure_model, write_text(*table), "--json").json()
-    assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(table.y == 3, p))
+    p = load_model("sure.h5").predict_proba(open_dataset("d.h5"))[:, 1]
+    found = ooc_fw("evaluate", "sure.h5", "d.h5", "--json").json()
+    assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(labels == 3, p))
 
 
 def test_confusion_of_many_classes_is_left_to_json(ooc_fw, tmp_path, monkeypatch):
@@ -114,9 +114,9 @@ def test_confusion_of_many_classes_is_left_to_json(ooc_fw, tmp_path, monkeypatch
     assert "confusion" not in ooc_fw("evaluate", "m.h5", *data).done().out
 
 
-def test_a_figure_needs_matplotlib(ooc_fw, here, sure_model, monkeypatch):
+def test_a_figure_needs_matplotlib(ooc_fw, here, monkeypatch):
     pytest.importorskip("matplotlib")
-    draw = "evaluate", sure_model, "d.h5", "--figure", "new.png"
+    draw = "evaluate", "sure.h5", "d.h5", "--figure", "new.png"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib", None)
         ooc_fw(*draw).assert_refused("pip install", "matplotlib")

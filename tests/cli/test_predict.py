@@ -52,18 +52,6 @@ def test_any_order_becomes_that_of_the_rows(data):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_rows_in_order_do_not_wait():
-    seen = []
-
-    def blocks():
-        for k in range(3):
-            yield AppliedRows(np.zeros((5, 1)))
-            seen.append(k)
-
-    next(in_order(blocks(), "data"))
-    assert seen == []
-
-
 @pytest.mark.parametrize("ids", [[1, 1, 0], [0, 2, 3], [2, 1, -1], [2, 1]])
 def test_wrong_row_numbers_are_refused(ids):
     ids = np.array(ids)
@@ -148,56 +136,39 @@ def test_a_row_too_large_for_float32_has_no_label_and_the_others_have(ooc_fw, he
     assert [*words[:7], *words[8:]] == expected[:7] + expected[8:]
 
 
-def test_lines_and_columns_agree(ooc_fw, sure_model, data_file, tmp_path):
-    command = ("predict", sure_model, data_file)
-    assert ooc_fw(*command, "-o", tmp_path / "t.csv", *BOTH) == (0, "", "")
-    labels = ooc_fw(*command).out.splitlines()
-    decision = numbers(ooc_fw(*command, "--decision").out)
-    probability = numbers(ooc_fw(*command, "--probability").out)
-    assert np.array_equal(probability, load_model(sure_model).probabilities(decision))
-    both = numbers(ooc_fw(*command, *BOTH).out)
+def test_lines_and_columns_agree(ooc_fw, here):
+    predict = "predict", "sure.h5", "d.h5"
+    assert ooc_fw(*predict, "-o", "new.csv", *BOTH) == (0, "", "")
+    labels = ooc_fw(*predict).out.splitlines()
+    decision = numbers(ooc_fw(*predict, "--decision").out)
+    probability = numbers(ooc_fw(*predict, "--probability").out)
+    assert np.array_equal(probability, load_model("sure.h5").probabilities(decision))
+    both = numbers(ooc_fw(*predict, *BOTH).out)
     assert np.array_equal(both, np.column_stack([decision, probability]))
-    header, columns = read_csv(tmp_path / "t.csv")
+    header, columns = read_csv("new.csv")
     assert header == ["row", "label", "decision", "p_-7", "p_3"]
     assert columns[0] == tuple(map(str, range(200)))
     assert list(columns[1]) == labels
     assert np.array_equal(np.array(columns[2:], dtype=float).T, both)
 
 
-def test_columns_of_classes_that_are_words(ooc_fw, tmp_path):
-    rng = np.random.default_rng(0)
-    codes = rng.integers(3, size=90)
-    X = np.array([[0, 0], [2, 0], [0, 2]])[codes] + rng.normal(size=(90, 2))
-    data, path = tmp_path / "X.npy", tmp_path / "model.h5"
-    np.save(data, X.astype(np.float32))
-    np.save(tmp_path / "y.npy", np.array(["a,b", "blå", "c"])[codes])
-    train = "train", data, "--labels", tmp_path / "y.npy", "--probability", "--quiet"
-    ooc_fw(*train, "-o", path).done()
-    model = load_model(path)
-    values = model.decision_function(np.load(data))
-    assert ooc_fw("predict", path, data, "-o", tmp_path / "t.csv", *BOTH) == (0, "", "")
-    header, columns = read_csv(tmp_path / "t.csv")
-    pairs = ["decision_a,b_blå", "decision_a,b_c", "decision_blå_c"]
-    assert header == ["row", "label", *pairs, "p_a,b", "p_blå", "p_c"]
+@pytest.mark.parametrize(
+    ("name", "options", "decisions", "chances"),
+    [
+        ("three.h5", BOTH, ["a,b_blå", "a,b_c", "blå_c"], ["p_a,b", "p_blå", "p_c"]),
+        ("three-marks.h5", ["--decision"], ["a,b", "blå", "c"], []),
+    ],
+)
+def test_columns_of_classes_that_are_words(ooc_fw, here, name, options, decisions, chances):
+    """A decision value for each pair of classes, or from landmarks for each class."""
+    model = load_model(name)
+    assert ooc_fw("predict", name, "X.npy", "-o", "new.csv", *options) == (0, "", "")
+    header, columns = read_csv("new.csv")
+    assert header == ["row", "label", *(f"decision_{each}" for each in decisions), *chances]
+    values = model.decision_function("X.npy")
     assert list(columns[1]) == model.classes[model.class_places(values)].tolist()
-    found = np.array(columns[2:], dtype=float).T
-    assert np.array_equal(found, np.hstack([values, model.probabilities(values)]))
-
-
-def test_a_landmark_model_has_a_decision_value_for_each_class(ooc_fw, landmark_model, tmp_path):
-    data, path = landmark_model
-    model = load_model(path)
-    with h5py.File(data) as file:
-        X = file["X"][...]
-    values = model.decision_function(X).reshape(len(X), -1)
-    ooc_fw("predict", path, data, "--decision", "-o", tmp_path / "p.csv").done()
-    header, columns = read_csv(tmp_path / "p.csv")
-    names = ["decision"] if len(model.classes) == 2 else ["decision_5", "decision_6", "decision_7"]
-    assert header == ["row", "label", *names]
-    found = np.array(columns, dtype=float).T
-    np.testing.assert_array_equal(found[:, 2:], values)
-    places = values.argmax(axis=1) if len(names) > 1 else (values[:, 0] > 0).astype(int)
-    np.testing.assert_array_equal(found[:, 1], model.classes[places])
+    expected = [values, model.probabilities(values)] if chances else [values]
+    assert np.array_equal(np.array(columns[2:], dtype=float).T, np.hstack(expected))
 
 
 PEAK = """
