@@ -16,6 +16,7 @@ from ooc_fw.convert.writer import split
 from ooc_fw.data.labels import label_map, new_labels
 from ooc_fw.data.opening import draw_test_rows
 from tests.support.contracts import to_dense
+from tests.support.methods import grid
 
 # -- convert ---------------------------------------------------------------------------------------
 
@@ -77,40 +78,16 @@ def test_options_of_tables(ooc_fw, text):
         assert file.attrs["columns"].tolist() == [b"colour=blue", b"colour=red", b"size"]
 
 
-WORDS = np.array(["normal.", "smurf.", "neptune."])
-
-
-@pytest.mark.parametrize(
-    ("labels_as", "new"),
-    [
-        ("normal.=normal,*=attack", ["normal", "attack", "attack"]),
-        ("normal.=1,*=-1", ["1", "-1", "-1"]),
-        ("smurf.=7,normal.=0,neptune.=x", ["0", "7", "x"]),
-    ],
-)
-def test_new_labels_are_those_of_a_table_that_has_them(
-    ooc_fw, tmp_path, monkeypatch, labels_as, new
-):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    which = rng.integers(0, 3, 120)
-    rows = rng.normal(size=(120, 2)) + 3 * np.eye(3, 2)[which]
-    for name, words in (("raw", WORDS), ("new", np.array(new))):
-        lines = [f"{a:.4f},{b:.4f},{y}" for (a, b), y in zip(rows, words[which], strict=True)]
-        Path(f"{name}.csv").write_text("\n".join(["a,b,y", *lines, ""]))
-    ooc_fw("convert", "new.csv", "new.h5", "--label", "y").done()
-    ooc_fw("convert", "raw.csv", "mapped.h5", "--label", "y", "--labels-as", labels_as).done()
-    ooc_fw("convert", "raw.csv", "like.h5", "--like", "mapped.h5").done()
-    for name in ("new", "mapped"):
-        ooc_fw("train", f"{name}.h5", "-o", f"{name}.model.h5", "--C", 3, "--quiet").done()
-    expected, model = (load_model(f"{name}.model.h5") for name in ("new", "mapped"))
-    assert model.classes.tolist() == expected.classes.tolist()
-    np.testing.assert_array_equal(model.support_vectors, expected.support_vectors)
-    results = [
-        ooc_fw("evaluate", "mapped.model.h5", f"{name}.h5", "--json").json()["accuracy"]
-        for name in ("new", "mapped", "like")
-    ]
-    assert len({*results}) == 1
+def test_new_labels_are_kept_in_the_file_and_in_files_like_it(ooc_fw, here):
+    table = "convert", "people.csv", "new.h5", "--label", "kind", "--one-hot", "city"
+    ooc_fw(*table, "--impute", "mean", "--labels-as", "good=1,*=-1").done()
+    ooc_fw("convert", "people.csv", "like.h5", "--like", "new.h5", "--no-shuffle").done()
+    ooc_fw("convert", "people.csv", "words.h5", "--like", "people.h5", "--no-shuffle").done()
+    with open_dataset("like.h5") as source, open_dataset("words.h5") as words:
+        new = np.where(words.labels(0, 300) == "good", 1.0, -1.0)
+        np.testing.assert_array_equal(source.labels(0, 300), new)
+    ooc_fw("train", "new.h5", "-o", "n.h5").done()
+    assert load_model("n.h5").classes.tolist() == [-1, 1]
     ooc_fw("verify", "like.h5").done()
 
 
@@ -148,20 +125,14 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        pytest.param(("--sparse", "--scale", "none"), marks=pytest.mark.grid),
-        pytest.param(("--no-shuffle",), marks=pytest.mark.grid),
-    ],
+    "options", grid(["", "--sparse --scale none", "--no-shuffle --scale standard"], quick=1)
 )
 def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, monkeypatch, options):
-    """With a category, words as labels and scaled columns."""
     monkeypatch.chdir(tmp_path)
     lines = [f"{k},{'red' if k % 3 else 'blue'},{'cat' if k % 5 else 'dog'}" for k in range(60)]
     Path("t.csv").write_text("\n".join(["size,colour,kind", *lines]))
-    table = "--label", "kind", "--one-hot", "colour", "--scale", "standard"
-    ooc_fw("convert", "t.csv", "d.h5", *table, *options).done()
+    table = "--label", "kind", "--one-hot", "colour", *options.split()
+    ooc_fw("convert", "t.csv", "d.h5", *table).done()
     command = "split", "d.h5", "train.h5", "test.h5", "--test-share", "0.25"
     parts = ooc_fw(*command, "--json").json()["parts"]
     assert [part["n_rows"] for part in parts] == [45, 15]
@@ -182,8 +153,6 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, monkeypatch, optio
     with open_dataset("d.h5") as whole, open_dataset("train.h5") as part:
         assert whole.scaling.same_as(part.scaling)
         assert (whole.columns, whole.shuffled) == (part.columns, part.shuffled)
-    ooc_fw("train", "train.h5", "-o", "m.h5").done()
-    ooc_fw("evaluate", "m.h5", "t.csv").done()
 
 
 def test_rows_without_labels_are_split_at_random(ooc_fw, here, table):

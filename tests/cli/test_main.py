@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import warnings
@@ -52,19 +51,15 @@ def test_a_failure_is_one_sentence_and_a_status(failing, ooc_fw, error, status, 
     assert ooc_fw("demo") == (status, "", f"ooc-fw: {message}\n")
 
 
-def test_an_error_of_the_program_itself_is_status_3_and_shows_its_traceback_on_demand(
-    failing, ooc_fw, monkeypatch
-):
+def test_an_error_of_the_program_itself_shows_its_traceback_on_demand(failing, ooc_fw, monkeypatch):
     failing(ZeroDivisionError("0 / 0\x1b[2J"))
     status, out, err = ooc_fw("demo")
-    assert (status, out) == (3, "")
+    assert (status, out, err.count("\n")) == (3, "", 1)
     assert err.startswith("ooc-fw: ZeroDivisionError: 0 / 0\\x1b[2J; it is an error of ooc-fw")
-    assert err.count("\n") == 1
     monkeypatch.setenv("OOC_FW_TRACEBACK", "1")
     status, out, traced = ooc_fw("demo")
     assert (status, out) == (3, "")
-    assert "ZeroDivisionError: 0 / 0\\x1b[2J\n" in traced.removesuffix(err)
-    assert traced.endswith(err)
+    assert traced.endswith("ZeroDivisionError: 0 / 0\\x1b[2J\n" + err)
 
 
 def test_warnings_are_one_line_each_and_leave_the_status(monkeypatch, ooc_fw):
@@ -194,16 +189,13 @@ def test_a_closed_standard_input_is_empty(tmp_path):
 
 
 @pytest.mark.process
-def test_results_and_help_whatever_the_locale_and_python_are(tmp_path):
+def test_a_terminal_without_unicode_shows_escapes(tmp_path):
     (tmp_path / "t.csv").write_text("\xe9,\u4e00,y\n" + "1,2,0\n3,4,1\n" * 9, encoding="utf-8")
     plain = os.environ | {"PYTHONIOENCODING": "ascii:strict"}
     words = [*PROGRAM, "info", str(tmp_path / "t.csv")]
     shown = subprocess.run(words, capture_output=True, check=True, env=plain).stdout
     assert rb"\xe9" in shown
     assert rb"\u4e00" in shown
-    bare = os.environ | {"PYTHONOPTIMIZE": "2"}
-    shown = subprocess.run([*PROGRAM, "train", "--help"], capture_output=True, check=True, env=bare)
-    assert b"--checkpoint-every" in shown.stdout
 
 
 @pytest.mark.process
@@ -222,40 +214,3 @@ main({command.split()})
 sys.exit(any(name.partition('.')[0] in {modules.split()} for name in sys.modules))
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-AROUND = """
-import atexit, os, sys
-from ooc_fw.cli import program
-
-def send(*_):
-    os.kill(os.getpid(), {number})
-
-class Finder:
-    def find_spec(name, *_):
-        if name == "ooc_fw.cli.main" and {at!r} == "loading":
-            send()
-
-def main():
-    atexit.register(send) if {at!r} == "ending" else None
-    return 0
-
-sys.meta_path.insert(0, Finder)
-atexit.register(send) if {at!r} == "ended" else None
-if {at!r} == "ending":
-    import ooc_fw.cli.main
-    ooc_fw.cli.main.main = main
-sys.argv = ["ooc-fw", "--version"]
-sys.exit(program())
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("at", ["loading", "ending", "ended"])
-def test_signals_around_a_command(number, at):
-    """No traceback; once the command is over, a signal leaves its status."""
-    code = AROUND.format(number=int(number), at=at)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    left = 128 + number, "ooc-fw: interrupted\n"
-    assert (run.returncode, run.stderr) == (left if at == "loading" else (0, ""))

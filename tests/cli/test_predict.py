@@ -1,6 +1,5 @@
 import csv
 import lzma
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 
 from ooc_fw import InputError, load_model, open_dataset
 from ooc_fw.cli.applying import AppliedRows
-from ooc_fw.cli.main import main
 from ooc_fw.cli.predict import in_order
-from tests.support.files import write_dense
 
 BOTH = ("--decision", "--probability")
 
@@ -169,28 +166,3 @@ def test_columns_of_classes_that_are_words(ooc_fw, here, name, options, decision
     assert list(columns[1]) == model.classes[model.class_places(values)].tolist()
     expected = [values, model.probabilities(values)] if chances else [values]
     assert np.array_equal(np.array(columns[2:], dtype=float).T, np.hstack(expected))
-
-
-PEAK = """
-import sys
-from ooc_fw.cli.main import main
-from ooc_fw.system.memory import peak_rss_bytes
-assert main(sys.argv[1:]) == 0
-print(peak_rss_bytes())
-"""
-
-
-@pytest.mark.process
-def test_the_peak_grows_by_a_few_bytes_for_each_row(tmp_path):
-    """8 bytes for a result and one for its place; the rows have 16."""
-    rng = np.random.default_rng(0)
-    data, model = tmp_path / "data.h5", tmp_path / "model.h5"
-    few = rng.random((60, 4), dtype=np.float32)
-    write_dense(data, few, np.where(few[:, 0] > 0.5, 1.0, -1.0))
-    assert main(["train", str(data), "-o", str(model), "--quiet"]) == 0
-    peaks = []
-    for n_rows in (1_500_000, 5_000_000):
-        write_dense(data, rng.random((n_rows, 4), dtype=np.float32), np.ones(n_rows))
-        command = [sys.executable, "-c", PEAK, "predict", model, data, "-o", tmp_path / "out"]
-        peaks.append(int(subprocess.check_output(command)))
-    assert peaks[1] - peaks[0] < 9 * 3_500_000 + 30e6
