@@ -1,6 +1,3 @@
-import sys
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -100,26 +97,3 @@ def test_rows_of_unknown_classes_are_not_positive(ooc_fw, here):
     p = load_model("sure.h5").predict_proba(open_dataset("d.h5"))[:, 1]
     found = ooc_fw("evaluate", "sure.h5", "d.h5", "--json").json()
     assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(labels == 3, p))
-
-
-def test_confusion_of_many_classes_is_left_to_json(ooc_fw, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    y = np.arange(21 * 8) % 21
-    np.save("X.npy", rng.normal(0, 0.2, (len(y), 2)) + np.stack([y % 5, y // 5], axis=1))
-    np.save("y.npy", y.astype(float))
-    data = "X.npy", "--labels", "y.npy"
-    ooc_fw("train", *data, "-o", "m.h5", "--quiet").done()
-    assert np.shape(ooc_fw("evaluate", "m.h5", *data, "--json").json()["confusion"]) == (21, 21)
-    assert "confusion" not in ooc_fw("evaluate", "m.h5", *data).done().out
-
-
-def test_a_figure_needs_matplotlib(ooc_fw, here, monkeypatch):
-    pytest.importorskip("matplotlib")
-    draw = "evaluate", "sure.h5", "d.h5", "--figure", "new.png"
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "matplotlib", None)
-        ooc_fw(*draw).assert_refused("pip install", "matplotlib")
-    assert not Path("new.png").exists()
-    assert ooc_fw(*draw).done().err == ""
-    assert Path("new.png").read_bytes().startswith(b"\x89PNG")

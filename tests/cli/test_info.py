@@ -120,18 +120,6 @@ def test_a_table(ooc_fw, describe, tmp_path):
     assert "table.h5' --no-header --label COLUMN" in result["next"][0]
 
 
-def test_a_folder_of_tables(ooc_fw, describe, tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {"tail": [f"N{k % 99}" for k in range(500)], "age": np.arange(500) / 7}
-    columns |= {"day": pa.array(np.full(500, 7)).cast("int32").cast("date32"), "a": ["x"] * 500}
-    parquet.write_table(pa.table(columns), tmp_path / "1.parquet")
-    result = describe(tmp_path, "--label", "a")
-    options = "--label a --target-encode tail --dates day --scale standard"
-    assert result["next"][0].endswith(options)
-    parquet.write_table(pa.table(columns | {"age": ["x"] * 500}), tmp_path / "2.parquet")
-    ooc_fw("info", tmp_path).assert_refused("age", "with one type for each column")
-
-
 @pytest.mark.parametrize("labels", ["yes,", "?,yes,no", "unknown,1", "NA,0,1,1"])
 def test_words_that_stand_for_missing_labels_are_counted(describe, tmp_path, labels):
     words = labels.split(",")

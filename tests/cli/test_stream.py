@@ -67,17 +67,6 @@ def test_text_is_learned_as_partial_fit_learns_its_blocks(ooc_fw, here, table, s
     assert objective == pytest.approx(estimator.solution_.objective, rel=1e-5)
 
 
-def test_values_that_float32_merges_are_told_once(ooc_fw, tmp_path, small_blocks):
-    noise = np.random.default_rng(0).normal(size=400).tolist()
-    for first in (1.7e9, 0.0):
-        lines = [f"{k % 2} 1:{first + 60 * k + noise[k]!r} 2:{noise[-k]:.3f}" for k in range(400)]
-        (tmp_path / "t").write_text("\n".join(lines) + "\n")
-        train = "train", tmp_path / "t", "--stream", "-o", tmp_path / "m.h5", "--gamma", "1"
-        said = ooc_fw(*train, "--quiet").done().err
-        way = "cannot be told apart in float32; convert with --scale standard"
-        assert said.count(way) == (first > 0)
-
-
 def test_features_may_appear_late_and_classes_may_not(ooc_fw, tmp_path, small_blocks):
     """With features that are counted from 0."""
     path, model = tmp_path / "d.txt", tmp_path / "m.h5"
@@ -150,39 +139,26 @@ def test_memory_does_not_grow_with_the_stream(program, tmp_path):
 # -- updates of a model ----------------------------------------------------------------------------
 
 
-def write_table(name, n_rows, seed):
-    """Three classes in columns of different ranges, and a word that tells something."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n_rows, 3))
-    is_red = rng.random(n_rows) < 0.5
-    classes = (X + 0.4 * is_red[:, None] * [1, 0, -1]).argmax(axis=1)
-    lines = ["kind,x,y,z,colour"]
-    for code, (x, y, z), red in zip(classes, X.tolist(), is_red, strict=True):
-        lines.append(f"{'abc'[code]},{x!r},{100 * y!r},{z / 100!r},{'red' if red else 'blue'}")
-    Path(name).write_text("\n".join([*lines, ""]))
-
-
-def test_new_rows_of_any_file_update_a_model(ooc_fw, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for seed, (name, n_rows) in enumerate({"old": 80, "new": 600, "test": 1000}.items()):
-        write_table(f"{name}.csv", n_rows, seed)
-    how = "--label", "kind", "--one-hot", "colour", "--scale", "standard", "--quiet"
+def test_new_rows_of_any_file_update_a_model(ooc_fw, here):
+    header, *rows = Path("people.csv").read_text(encoding="utf-8").splitlines()
+    for name, part in (("old", rows[:60]), ("new", rows[60:240]), ("test", rows[240:])):
+        Path(f"{name}.csv").write_text("\n".join([header, *part, ""]), encoding="utf-8")
+    how = "--label", "kind", "--one-hot", "city", "--impute", "mean", "--scale", "standard"
     ooc_fw("convert", "old.csv", "old.h5", *how).done()
-    ooc_fw("train", "old.h5", "-o", "m.h5", "--C", 3, "--quiet").done()
-    ooc_fw("convert", "new.csv", "new.h5", "--like", "old.h5", "--no-shuffle", "--quiet").done()
-    before = load_model("m.h5")
-    accuracy = ooc_fw("evaluate", "m.h5", "test.csv", "--json").json()["accuracy"]
+    ooc_fw("train", "old.h5", "-o", "n.h5", "--C", 3).done()
+    ooc_fw("convert", "new.csv", "new.h5", "--like", "old.h5", "--no-shuffle").done()
+    before = load_model("n.h5")
+    accuracy = ooc_fw("evaluate", "n.h5", "test.csv", "--json").json()["accuracy"]
     values = []
     for data in ("new.csv", "new.h5"):
-        update = "train", data, "--stream", "--resume", "m.h5", "-o", "u.h5"
+        update = "train", data, "--stream", "--resume", "n.h5", "-o", "u.h5"
         result = ooc_fw(*update, "--json").json()
-        assert (result["status"], result["n_rows"]) == ("streamed", 600)
+        assert (result["status"], result["n_rows"]) == ("streamed", 180)
         assert 0 <= result["sampled_gap"] <= 1e-3
         model = load_model("u.h5")
         assert (model.kernel, model.columns, model.C) == (before.kernel, before.columns, 3)
         assert model.scaling.same_as(before.scaling)
-        assert model.classes.tolist() == ["a", "b", "c"]
-        assert model.rows.max() >= 80
+        assert model.rows.max() >= 60
         values.append(model.decision_function("new.csv"))
         better = ooc_fw("evaluate", "u.h5", "test.csv", "--json").json()["accuracy"]
         assert better > accuracy + 0.02
@@ -190,7 +166,7 @@ def test_new_rows_of_any_file_update_a_model(ooc_fw, tmp_path, monkeypatch):
     # The file alone gives a model with its scaling and classes.
     ooc_fw("train", "new.h5", "--stream", "-o", "alone.h5").done()
     ooc_fw("certify", "alone.h5", "new.h5", "--tol", 0.01).done()
-    assert ooc_fw("evaluate", "alone.h5", "new.csv", "--json").json()["accuracy"] > 0.9
+    assert ooc_fw("evaluate", "alone.h5", "test.csv", "--json").json()["accuracy"] > 0.8
 
 
 def test_two_parts_in_turn_are_as_good_as_both_at_once(ooc_fw, here, table, write_text):

@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 from ooc_fw import FrankWolfeSVC, load_model
 from ooc_fw.kernels.functions import KERNELS
@@ -91,30 +92,63 @@ def test_a_dry_run_prints_sizes_that_fit_the_limit(ooc_fw, here, options, kind, 
     assert outcome.words.endswith("MiB")
 
 
-# -- classes ---------------------------------------------------------------------------------------
+# -- every task, from training to the certificate --------------------------------------------------
+
+TASKS = {
+    "two classes": ("--C 5", "labels", 1),
+    "words": ("--kernel poly --gamma 0.5 --degree 3 --coef0 1", "thirds", 3),
+    "landmarks": ("--landmarks 40", "labels", 1),
+    "landmarks, words": ("--landmarks 40 --C 5", "thirds", 3),
+    "novelty": ("--task novelty --contamination 0.1 --C 3 --gamma 2", None, 1),
+    "novelty, landmarks": ("--task novelty --contamination 0.1 --C 0.1 --landmarks 30", None, 1),
+    "regression": ("--task regression --exact --epsilon 0.5 --C 10", "amounts", 1),
+    "regression, landmarks": ("--task regression --landmarks 30 --C 10", "amounts", 1),
+}
 
 
-def test_three_classes_from_training_to_certificate(ooc_fw, here):
-    """With labels that are words, which every command reads and writes."""
-    data = "X.npy", "--labels", "words.npy"
-    words = np.array(["groß", "klein", "mittel"])
-    y = words[np.argsort(np.argsort(np.load("X.npy")[:, 0])) * 3 // 200]
-    np.save("words.npy", y)
-    kernel = "--kernel", "poly", "--gamma", 0.5, "--degree", 3, "--coef0", 1
-    result = ooc_fw("train", *data, "-o", "new.h5", *kernel, "--json").json()
-    assert result["status"] == "converged"
-    model = load_model("new.h5")
-    assert model.kernel.to_dict() == {"name": "poly", "gamma": 0.5, "degree": 3, "coef0": 1}
-    pairs = [(each["negative"], each["positive"]) for each in result["classifiers"]]
-    assert pairs == [("groß", "klein"), ("groß", "mittel"), ("klein", "mittel")]
-    gaps = [each["certified_gap"] for each in result["classifiers"]]
-    assert result["certified_gap"] == max(gaps) <= 1e-3
-    certified = ooc_fw("certify", "new.h5", *data, "--json").json()["classifiers"]
-    again = [each["certified_gap"] for each in certified]
-    assert again == pytest.approx(gaps, rel=1e-3, abs=1e-7)
-    predicted = np.array(ooc_fw("predict", "new.h5", "X.npy").out.split())
-    accuracy = ooc_fw("evaluate", "new.h5", *data, "--json").json()["accuracy"]
-    assert accuracy == (predicted == y).mean() > 0.9
+@pytest.mark.parametrize("name", TASKS)
+def test_all_commands_agree_on_a_model(ooc_fw, here, name):
+    options, labels, n_classifiers = TASKS[name]
+    data = "d.h5", *(["--labels", f"{labels}.npy"] if labels else [])
+    train = "train", *data, "-o", "new.h5", *options.split(), "--log", "new.log", "--json"
+    outcome = ooc_fw(*train).done()
+    result, model = outcome.json(), load_model("new.h5")
+    kind = "landmarks" if "landmarks" in name else "exact"
+    assert (result["status"], result["kind"]) == ("converged", kind)
+    assert result["choice"] in outcome.err
+    assert events_of("new.log")[-1] == {"event": "end", **result}
+    tol = relative_target(1e-3) if kind == "landmarks" else 1e-3
+    assert 0 <= result["certified_gap"] == model.certified_gap <= tol
+    certified = ooc_fw("certify", "new.h5", *data, "--json").json()
+    assert certified["reached"]
+    for found in (result, certified):
+        each = found.get("classifiers", [found])
+        assert len(each) == len(model.classifiers) == n_classifiers
+        assert found["certified_gap"] == max(own["certified_gap"] for own in each)
+        for own, known in zip(each, model.classifiers, strict=True):
+            gap = pytest.approx(known.certified_gap, rel=1e-3, abs=1e-7)
+            assert own["certified_gap"] == gap
+            if kind == "landmarks":
+                assert own["primal"] == pytest.approx(known.primal, rel=1e-4)
+                assert own["dual"] == pytest.approx(known.dual, rel=1e-4)
+    predicted = np.array(ooc_fw("predict", "new.h5", "d.h5").out.split())
+    with h5py.File("d.h5") as file:
+        predicted = predicted[file["row"][...]]
+    if model.task == "novelty":
+        assert np.mean(predicted == "-1") == pytest.approx(0.1, abs=0.02)
+        return
+    judged = ooc_fw("evaluate", "new.h5", *data, "--json").json()
+    truth = np.load(f"{labels}.npy")
+    if model.task == "regression":
+        assert judged["r2"] == pytest.approx(r2_score(truth, predicted.astype(float)))
+    else:
+        predicted = predicted.astype(truth.dtype)
+        assert judged["accuracy"] == np.mean(predicted == truth) > 0.85
+
+
+def test_novelty_needs_no_labels(ooc_fw, here):
+    ooc_fw("train", "X.npy", "--task", "novelty", "-o", "new.h5").done()
+    assert load_model("new.h5").classes.tolist() == [-1, 1]
 
 
 def test_balanced_class_weights(ooc_fw, tmp_path, table):
@@ -144,46 +178,6 @@ def test_class_weights_are_in_the_model_and_its_certificate(ooc_fw, here):
     ooc_fw("train", "d.h5", "-o", "plain.h5", "--C", 2).done()
     recalls = [(own.predict(X)[y > 0] == 3).mean() for own in (load_model("plain.h5"), model)]
     assert recalls[1] > recalls[0], "a weight favours its class"
-
-
-@pytest.mark.parametrize(("labels", "n_classifiers"), [("labels", 1), ("thirds", 3)])
-def test_landmarks_from_the_options_to_the_certificate(ooc_fw, here, labels, n_classifiers):
-    data = "d.h5", "--labels", f"{labels}.npy"
-    options = "--landmarks", 40, "--log", "new.log"
-    outcome = ooc_fw("train", *data, "-o", "new.h5", *options, "--json").done()
-    result, model = outcome.json(), load_model("new.h5")
-    expected = {"status": "converged", "kind": "landmarks", "gap_scope": "span", "n_support": 40}
-    assert expected.items() <= result.items()
-    assert result["passes"] == pytest.approx(result["kernel_evaluations"] / (200 * 40))
-    assert 0 <= result["certified_gap"] == model.certified_gap <= relative_target(1e-3)
-    each = result.get("classifiers", [result])
-    assert len(each) == len(model.classifiers) == n_classifiers
-    for own, found in zip(model.classifiers, each, strict=True):
-        assert (found["primal"], found["dual"]) == (own.primal, own.dual)
-        assert found["certified_gap"] == pytest.approx((own.primal - own.dual) / own.primal)
-    assert events_of("new.log")[-1] == {"event": "end", **result}
-    assert result["choice"] in outcome.err
-    assert ooc_fw("evaluate", "new.h5", *data, "--json").json()["accuracy"] > 0.8
-
-
-# -- novelty ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [("--C 3 --gamma 2", "exact"), ("--C 0.1 --landmarks 30", "landmarks")],
-)
-def test_novelty_from_training_to_certificate(ooc_fw, here, options, kind):
-    words = "--task", "novelty", "--contamination", "0.1", *options.split()
-    found = ooc_fw("train", "d.h5", "-o", "new.h5", *words, "--json").json()
-    assert (found["task"], found["status"], found["kind"]) == ("novelty", "converged", kind)
-    lines = np.array(ooc_fw("predict", "new.h5", "d.h5").out.split())
-    assert set(lines) == {"1", "-1"}
-    assert np.mean(lines == "-1") == pytest.approx(0.1, abs=0.02)
-    again = ooc_fw("certify", "new.h5", "d.h5", "--json").json()
-    assert again["certified_gap"] == pytest.approx(found["certified_gap"], rel=1e-6)
-    assert again["certified_gap"] <= 2e-3
-    ooc_fw("train", "X.npy", "--task", "novelty").done()  # without labels
 
 
 def test_novel_rows_are_found_by_a_threshold(ooc_fw, here):
