@@ -101,7 +101,11 @@ TASKS = {
     "landmarks, words": ("--landmarks 40 --C 5", "thirds", 3),
     "novelty": ("--task novelty --contamination 0.1 --C 3 --gamma 2", None, 1),
     "novelty, landmarks": ("--task novelty --contamination 0.1 --C 0.1 --landmarks 30", None, 1),
-    "regression": ("--task regression --exact --epsilon 0.5 --C 10", "amounts", 1),
+    "regression, all rows are landmarks": (
+        "--task regression --exact --epsilon 0.5 --C 10",
+        "amounts",
+        1,
+    ),
     "regression, landmarks": ("--task regression --landmarks 30 --C 10", "amounts", 1),
 }
 
