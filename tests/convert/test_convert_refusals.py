@@ -4,18 +4,20 @@ import bz2
 import gzip
 import lzma
 import os
-from pathlib import Path
 
-import h5py
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from converted import Y, convert_files, write_hdf5, write_npy, write_table
 
 from ooc_fw.system.errors import InputError
 
-# -- what is given: text of a file, or a function that writes files into the folder ----------------
+# Training files of the option `like`, made when they are named.
+TRAINED = {
+    "table.h5": ("a,b,y\n1,2,0\n3,4,1\n", Y),
+    "bare.h5": ("5,1.5,a\n6,2.5,b\n", {"header": False, "label": "2"}),
+    "text.h5": ("1 1:1 2:2\n2 1:3\n", {"log1p": True}),
+}
 
 
 def parts(second):
@@ -24,31 +26,10 @@ def parts(second):
     def write(folder):
         (folder / "parts").mkdir()
         write_table(folder / "parts" / "a.parquet", {"x": [1.0, 3.0], "y": [1, 2]})
-        if isinstance(second, bytes):
-            (folder / "parts" / "b.parquet").write_bytes(second)
-        else:
-            write_table(folder / "parts" / "b.parquet", second)
+        write_table(folder / "parts" / "b.parquet", second)
         return "parts"
 
     return write
-
-
-def parquet(*tables, **columns):
-    return lambda folder: write_table(folder / "t.parquet", *(tables or [columns])).name
-
-
-def npy(X, y=None):
-    def write(folder):
-        if y is not None:
-            write_npy(folder / "y.npy", y)
-        return write_npy(folder / "x.npy", X).name
-
-    return write
-
-
-def hdf5(**nodes):
-    nodes.setdefault("y", np.zeros(2))
-    return lambda folder: write_hdf5(folder / "a.hdf5", **nodes).name
 
 
 def with_log(name):
@@ -63,39 +44,14 @@ def with_log(name):
     return write
 
 
-def spoilt_notes(folder):
-    """A file of Arrow whose notes of pandas are damaged."""
-    path = folder / "t.arrow"
-    pd.DataFrame({"a": [1, 2], "y": [0, 1]}).to_feather(path)
-    path.write_bytes(path.read_bytes().replace(b'"index_columns":', b'"index_columns"x'))
+def spoilt(folder):
+    """A file of Parquet whose first page is zeros."""
+    path = write_table(folder / "t.parquet", {"a": np.arange(99.0), "y": np.arange(99) % 2})
+    path.write_bytes(b"PAR1" + bytes(200) + path.read_bytes()[204:])
     return path.name
 
 
-def unfinished(folder):
-    """A training file whose conversion was cut off, and text."""
-    with h5py.File(folder / "train.h5", "w") as file:
-        file["X"] = np.eye(3)
-        file.attrs.update({"format_version": 1, "n_features": 3})
-    return "other.txt"
-
-
-def after(text, **options):
-    """Files of the option like=train.h5, for which training rows are converted, and new rows."""
-
-    def with_rows(new):
-        def write(folder):
-            (folder / "t.txt").write_text(text)
-            convert_files([folder / "t.txt"], folder / "train.h5", **options)
-            (folder / "new").write_text(new)
-            return "new"
-
-        return write
-
-    return with_rows
-
-
 CSV = {**Y, "format": "csv"}
-LIKE = {"like": "train.h5"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 BUYS = {"label": "buys"}
 MANY = "".join(f"w{i},0\n" for i in range(5000))
@@ -104,6 +60,8 @@ FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
 BOTH = {"target_encode": ["c", "d"], "drop": ["x"], **Y}
 WORDS = "c,d,x,y\n" + "p,q,1,no\nr,s,2,yes\n" * 9
 ODD = {"v": [["a"], ["b"]], "s": [{"k": 1}, {"k": 2}], "b": [b"1", b"2"], "y": [0, 1]}
+STAMPS = {"t": pa.array([1, 2], pa.timestamp("s")), "y": [0, 1]}
+TWINS = pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])
 TIMES = "t,y\n2024-01-01T10:00+02:00,0\n,1\nsoon,1\n"
 NOISE = np.random.default_rng(0).bytes(500).hex().encode()
 CAFE = np.array([b"caf\xc3\xa9", b"caf\xe9"])
@@ -188,48 +146,37 @@ FILES = [
     (parts({"y": [1, 2]}), Y, r"b\.parquet lacks column 'x' of the other files"),
     (parts({"x": ["a", "b"], "y": [1, 2]}), Y, "Field x has incompatible types: double vs string"),
     (parts({"x": [3.0, np.inf], "y": [1, 2]}), Y, r"b\.parquet, row 1: .*x"),
-    (parts(b"PAR1 no"), Y, "cannot be read as Parquet"),
+    (b"PAR1 and no more", Y, "cannot be read as Parquet"),
     (
         parts({"x": [4.0, 5.0], "y": [1, 2], "z": ["u", "v"]}),
         {**Y, "one_hot": ["z"]},
         r"a\.parquet lacks column 'z' of the other files .*leave the column out",
     ),
-    (lambda folder: (folder / "empty").mkdir() or "empty", Y, "a folder without files of Parquet"),
+    (["folder"], Y, "a folder without files of Parquet"),
     *(
         (with_log(log), {**Y, "format": kind}, "is a table of Delta, .*export a snapshot")
         for log in ("_delta_log", ".hoodie", "metadata")
         for kind in ("auto", "parquet")
     ),
-    (spoilt_notes, Y, "t.arrow cannot be read as Arrow"),
-    (parquet(a=[1.0, None], y=[0, 1]), Y, r"t\.parquet, row 1: the value in column 'a' is missing"),
-    (
-        parquet(t=pa.array([1, 2], pa.timestamp("s")), y=[0, 1]),
-        Y,
-        r"column 't' .* holds dates, not numbers; .*--drop t",
-    ),
-    (parquet(**ODD), Y, r"'v' of .* holds list<.*--drop v"),
-    (parquet(**ODD), {**Y, "drop": ["v"]}, r"'s' of .* holds struct<"),
-    (parquet(**ODD), {**Y, "drop": ["v", "s"]}, "'b' of .* holds binary"),
-    (
-        parquet(pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])),
-        Y,
-        r"t\.parquet .*duplicate field names",
-    ),
-    (npy(np.eye(2)), {}, r"has no labels; name them \(--label\), or give a file"),
-    (npy(np.eye(2)), {"labels": "none.npy"}, r"none\.npy does not exist"),
-    (npy(np.eye(2), CAFE), {"labels": "y.npy"}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
-    (hdf5(X=np.eye(2), y=CAFE.astype("O")), {}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
-    (hdf5(X=np.eye(3)), {}, "has 3 rows but 2 labels"),
-    (hdf5(X=np.zeros((2, 2, 2))), {}, "a table of two dimensions, not of 3"),
-    (hdf5(X=np.array([[1, np.nan], [1, 1]])), {}, "row 0: the value in column '1' is nan"),
-    (hdf5(X=np.eye(2)), {"one_hot": ["a"]}, "is hdf5, and --one-hot, .* are for other formats"),
-    (hdf5(X=np.eye(2)), {"label": "z"}, "has no labels 'z'"),
-    (hdf5(rows=np.eye(2)), {}, "has no 'X'"),
-    (lambda folder: after("1 1:1\n")("")(folder) and "train.h5", {}, "is a converted file already"),
+    (spoilt, Y, r"t\.parquet is damaged after row 0"),
+    (pa.table({"a": [1.0, None], "y": [0, 1]}), Y, "row 1: the value in column 'a' is missing"),
+    (pa.table(STAMPS), Y, r"column 't' .* holds dates, not numbers; .*--drop t"),
+    (pa.table(ODD), Y, r"'v' of .* holds list<.*--drop v"),
+    (pa.table(ODD), {**Y, "drop": ["v"]}, r"'s' of .* holds struct<"),
+    (pa.table(ODD), {**Y, "drop": ["v", "s"]}, "'b' of .* holds binary"),
+    (TWINS, Y, r"t\.parquet .*duplicate field names"),
+    (np.eye(2), {}, r"has no labels; name them \(--label\), or give a file"),
+    (np.eye(2), {"labels": "none.npy"}, r"none\.npy does not exist"),
+    (np.eye(2), {"labels": "y.npy"}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
+    ({"X": np.eye(2), "y": CAFE.astype("O")}, {}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
+    ({"X": np.eye(3)}, {}, "has 3 rows but 2 labels"),
+    ({"X": np.zeros((2, 2, 2))}, {}, "a table of two dimensions, not of 3"),
+    ({"X": np.array([[1, np.nan], [1, 1]])}, {}, "row 0: the value in column '1' is nan"),
+    ({"X": np.eye(2)}, {"one_hot": ["a"]}, "is hdf5, and --one-hot, .* are for other formats"),
+    ({"X": np.eye(2)}, {"label": "z"}, "has no labels 'z'"),
+    ({"rows": np.eye(2)}, {}, "has no 'X'"),
+    (["table.h5"], {"like": "table.h5"}, "is a converted file already"),
 ]
-of_table = after("a,b,y\n1,2,0\n3,4,1\n", **Y)
-of_text = after("1 1:1 2:2\n2 1:3\n", log1p=True)
-without_names = after("5,1.5,a\n6,2.5,b\n", header=False, label="2")
 OF_LIKE = [
     *(
         ("1 1:1\n", {"like": "x.h5", **option}, r"comes from x\.h5 here; leave it out")
@@ -237,28 +184,29 @@ OF_LIKE = [
     ),
     ("1 1:1\n", {"like": "missing"}, "missing does not exist"),
     ("1 1:1\n", {"like": "data"}, r"data is LIBSVM text; convert it first"),
-    (lambda folder: write_hdf5(folder / "train.h5").name, LIKE, "has no 'X'"),
-    (unfinished, LIKE, r"train\.h5 was not finished when"),
-    (of_table("a,y\n1,0\n"), LIKE, "lacks column 'b', which .*train.h5 needs"),
-    (of_table("a,b,y\n,1,0\n"), LIKE, "line 2: the value in column 'a' is missing"),
-    (of_text("y,a,b\n1,5,6\n"), LIKE, "does not say how the columns of a table became"),
-    (of_text("1 1:1\n1 1:-1\n"), LIKE | {"format": "libsvm"}, "line 2: .* no log1p"),
-    (without_names("9,5,1.5,a\n"), LIKE, r"has 4 columns and .*train\.h5 has 3"),
-    (without_names("1.5\n"), LIKE, r"has 1 columns and .*train\.h5 has 3"),
+    ("a,y\n1,0\n", {"like": "table.h5"}, "lacks column 'b', which .*table.h5 needs"),
+    ("a,b,y\n,1,0\n", {"like": "table.h5"}, "line 2: the value in column 'a' is missing"),
+    (
+        "y,a,b\n1,5,6\n",
+        {"like": "text.h5", "format": "csv"},
+        "does not say how the columns",
+    ),
+    ("1 1:1\n1 1:-1\n", {"like": "text.h5"}, "line 2: .* no log1p"),
+    ("9,5,1.5,a\n", {"like": "bare.h5"}, r"has 4 columns and .*bare\.h5 has 3"),
+    ("1.5\n", {"like": "bare.h5"}, r"has 1 columns and .*bare\.h5 has 3"),
 ]
 OTHERS = [
-    (lambda _: [], {}, "no input given"),
-    (lambda _: ["-", "-"], {}, "given twice"),
-    (lambda _: ["missing"], {}, "missing does not exist"),
-    (lambda _: ["other.txt", "missing"], {}, "missing does not exist"),
-    (lambda _: ["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
-    (lambda _: ["other.csv", "less.csv"], Y, r"less\.csv lacks column 'a', which the first table"),
-    (lambda _: ["folder"], {"format": "libsvm"}, r"cannot be read .Is a directory"),
-    (lambda _: ["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
-    (lambda _: ["other.csv"], {**Y, "output": "folder"}, "folder is a folder, a device or a st"),
-    (lambda _: ["other.csv"], {**Y, "output": "pipe"}, "pipe is a folder, a device or a stream"),
-    (lambda _: ["other.csv"], {**Y, "output": "no/o.h5"}, r"cannot be written \(No such file"),
-    (lambda _: ["other.csv"], {**Y, "output": "other.csv"}, "would replace the input"),
+    ([], {}, "no input given"),
+    (["-", "-"], {}, "given twice"),
+    (["other.txt", "missing"], {}, "missing does not exist"),
+    (["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
+    (["other.csv", "less.csv"], Y, r"less\.csv lacks column 'a', which the first table"),
+    (["folder"], {"format": "libsvm"}, r"cannot be read .Is a directory"),
+    (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
+    (["other.csv"], {**Y, "output": "folder"}, "folder is a folder, a device or a st"),
+    (["other.csv"], {**Y, "output": "pipe"}, "pipe is a folder, a device or a stream"),
+    (["other.csv"], {**Y, "output": "no/o.h5"}, r"cannot be written \(No such file"),
+    (["other.csv"], {**Y, "output": "other.csv"}, "would replace the input"),
 ]
 
 
@@ -276,21 +224,36 @@ def shown(value):
     ids=shown,
 )
 def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message):
+    """Text, a table of Parquet, an array, arrays of HDF5, names of inputs, or what writes one."""
     monkeypatch.chdir(tmp_path)
     os.mkdir("folder")
     os.mkfifo("pipe")
-    Path("other.txt").write_text("1 1:1\n")
-    Path("other.csv").write_text("a,y\n1,0\n")
-    Path("less.csv").write_text("b,y\n1,0\n")
-    Path("out.h5").write_text("old")
-    if callable(given):
-        inputs = given(tmp_path)
-        inputs = inputs if isinstance(inputs, list) else [inputs]
-    else:
-        Path("data").write_bytes(given if isinstance(given, bytes) else given.encode())
-        inputs = ["data"]
+    texts = {
+        "out.h5": "old",
+        "other.txt": "1 1:1\n",
+        "other.csv": "a,y\n1,0\n",
+        "less.csv": "b,y\n1,0",
+    }
+    for name, text in {**texts, "out.h5": "old"}.items():
+        (tmp_path / name).write_text(text)
+    write_npy(tmp_path / "y.npy", CAFE)
+    if options.get("like") in TRAINED:
+        text, how = TRAINED[options["like"]]
+        (tmp_path / "training").write_text(text)
+        convert_files(["training"], options["like"], **how)
+    if isinstance(given, str | bytes):
+        (tmp_path / "data").write_bytes(given if isinstance(given, bytes) else given.encode())
+        given = ["data"]
+    elif isinstance(given, pa.Table):
+        given = [write_table(tmp_path / "t.parquet", given)]
+    elif isinstance(given, np.ndarray):
+        given = [write_npy(tmp_path / "x.npy", given)]
+    elif isinstance(given, dict):
+        given = [write_hdf5(tmp_path / "a.hdf5", **{"y": np.zeros(2), **given})]
+    elif callable(given):
+        given = [given(tmp_path)]
     before = files_in(tmp_path)
     options = {"output": "out.h5"} | options
     with pytest.raises(InputError, match=message):
-        convert_files(inputs, options.pop("output"), **options)
+        convert_files(given, options.pop("output"), **options)
     assert files_in(tmp_path) == before

@@ -3,7 +3,9 @@
 import csv
 import json
 
+import anndata
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from converted import Y, convert_libsvm, write_table
@@ -59,11 +61,20 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
 # -- columns and their names -----------------------------------------------------------------------
 
 
-def test_several_files_in_one_and_columns_in_any_order(run, tmp_path):
-    first = write_table(tmp_path / "first.csv", {"a": [1], "b": [2], "y": [0]})
-    second = write_table(tmp_path / "second.csv", {"y": [1], "b": [4], "a": [3]})
+def write_cells(path, columns):
+    obs = pd.DataFrame({"y": columns.pop("y")}, index=["cell"])
+    rows = np.array([*columns.values()], dtype=np.float32).T
+    anndata.AnnData(rows, obs=obs, var=pd.DataFrame(index=[*columns])).write_h5ad(path)
+    return path
+
+
+@pytest.mark.parametrize(("suffix", "write"), [("csv", write_table), ("h5ad", write_cells)])
+def test_several_files_are_one_by_the_names_of_their_columns(run, tmp_path, suffix, write):
+    first = write(tmp_path / f"first.{suffix}", {"a": [1], "b": [2], "y": [0]})
+    second = write(tmp_path / f"second.{suffix}", {"y": [1], "b": [4], "a": [3]})
     _, found = run([first, second], **Y)
     assert (found.X.tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], [0, 1])
+    assert found.columns == ["a", "b"]
 
 
 def test_columns_by_number_without_a_header(run, tmp_path):

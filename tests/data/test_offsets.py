@@ -57,16 +57,6 @@ def test_times_are_told_apart(put, kernel, tmp_path):
     np.testing.assert_allclose(values, model.model_.decision_function(new)[places], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("start", "step"), [(1.7e9, 1e-3), (1.7e9, 0.01), (1.7e12, 1), (1.7e15, 1), (1.7e15, 1000)]
-)
-def test_times_of_small_steps_are_told_apart(start, step):
-    y = np.arange(200) // 25 % 2
-    X = np.c_[start + step * np.arange(200), np.zeros(200)]
-    fitted = FrankWolfeSVC(C=100, gamma=1e-3 / step**2).fit(X, y)
-    assert fitted.score(X, y) > 0.99
-
-
 def test_every_way_to_a_model_takes_offsets_away(tmp_path, ooc_fw):
     (X, y), (new, truth) = times(), times(seed=1)
     streamed = (
@@ -80,6 +70,9 @@ def test_every_way_to_a_model_takes_offsets_away(tmp_path, ooc_fw):
         assert np.mean(model.predict(new) == truth) > 0.99
     novelty = FrankWolfeOneClass(contamination=0.1).fit(X)
     assert novelty.predict([[1.7e9 + 1e5, 0.0]])[0] == -1
+    steps = 1.7e15 + np.arange(200)[:, None]  # microseconds
+    fitted = FrankWolfeSVC(C=100, gamma=1e-3).fit(steps, np.arange(200) // 25 % 2)
+    assert fitted.score(steps, np.arange(200) // 25 % 2) > 0.99
     fitted = FrankWolfeSVR(C=100).fit(X, X[:, 0] - 1.7e9)
     assert np.abs(fitted.predict(new) - (new[:, 0] - 1.7e9)).mean() < 3
     (tmp_path / "new").mkdir()
