@@ -58,10 +58,13 @@ def test_a_model_is_read_for_ever(tmp_path, name):
 def test_data_are_read_and_certify_their_model(tmp_path):
     data = str(unpacked("data", tmp_path))
     with open_dataset(data) as source:
-        np.testing.assert_array_equal(to_dense(source.read(0, 3)), DATA["rows"])
-        assert source.labels(0, 3).tolist() == DATA["labels"]
-        assert source.row_ids(0, 3).tolist() == DATA["ids"]
-        assert (list(source.columns), source.n_rows) == (DATA["columns"], DATA["n_rows"])
-        assert source.scaling.kind == DATA["scaling"]
+        assert DATA == {
+            "rows": to_dense(source.read(0, 3)).tolist(),
+            "labels": source.labels(0, 3).tolist(),
+            "ids": source.row_ids(0, 3).tolist(),
+            "columns": list(source.columns),
+            "n_rows": source.n_rows,
+            "scaling": source.scaling.kind,
+        }
     gap = load_model(unpacked("regression", tmp_path)).certify(data).certified_gap
     assert gap == pytest.approx(EXPECTED["regression"]["certified_gap"], rel=1e-3)

@@ -80,12 +80,11 @@ def test_rows_are_scaled_in_the_graph():
         np.testing.assert_allclose(run(model, raw)["decision"], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_vectors_far_from_each_other_take_differences(kernel):
+def test_vectors_far_from_each_other_take_differences():
     """Two groups of rows, whose products lose the distances within each."""
     X = rows(200)
     X[::2, 0] += np.float32(3e5)
-    own = FrankWolfeSVC(kernel, gamma=2.0, C=5).fit(X, X[:, 1] > 0)
+    own = FrankWolfeSVC(gamma=2.0, C=5).fit(X, X[:, 1] > 0)
     found = run(own.model_, X.astype(np.float64))["decision"]
     np.testing.assert_allclose(found, by_definition(own.model_, X), atol=1e-9)
 
