@@ -37,11 +37,14 @@ def test_a_new_file_has_usual_permissions_and_keeps_those_it_is_given(tmp_path, 
 def test_the_old_file_stays_until_the_end_and_after_an_error(tmp_path, error):
     path = tmp_path / "out"
     path.write_bytes(b"before")
-    with nullcontext() if error is None else pytest.raises(error), atomic_path(path) as temporary:
-        temporary.write_bytes(b"after")
-        assert path.read_bytes() == b"before"
-        if error is not None:
-            raise error
+    fails = nullcontext() if error is None else pytest.raises(error)
+    with path.open("rb") as reader:
+        with fails, atomic_path(path) as temporary:
+            temporary.write_bytes(b"after")
+            assert path.read_bytes() == b"before"
+            if error is not None:
+                raise error
+        assert reader.read() == b"before"  # whoever reads the old file has all of it
     assert path.read_bytes() == (b"after" if error is None else b"before")
     assert os.listdir(tmp_path) == ["out"]
 

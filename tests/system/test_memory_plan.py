@@ -58,7 +58,8 @@ def test_an_exact_run_stays_within_its_limit_or_names_one_that_would_do(work, li
     plan = planned(lambda limit: plan_memory(work, limit, 0), limit)
     assert 1 <= plan.max_vertices <= work.n_rows
     assert work.least_rows <= plan.max_block <= work.block_rows
-    assert work.exact(1, plan.max_block, plan.max_threads) + plan.row_cache <= plan.planned
+    least = work.exact(2000, plan.max_block, plan.max_threads)  # with 4 MiB of kernel values
+    assert least + plan.row_cache + plan.kernel_values - 4 * MIB <= plan.planned
     free = plan_memory(work, None, limit)
     assert free.planned <= max(limit // 2, least_bytes(work))
     assert free.limit is None
@@ -70,7 +71,8 @@ def test_landmarks_fit_or_a_limit_is_named_that_would_do(work, limit, fewest, th
     plan = planned(lambda limit: plan_landmarks(work, limit, 0, *sizes), limit)
     assert fewest <= plan.landmarks <= fewest + 1000
     assert plan.max_threads <= threads
-    assert work.span(plan.landmarks, plan.max_threads) + plan.row_cache <= plan.planned
+    least = work.span(plan.landmarks, plan.max_threads)
+    assert least + plan.row_cache + plan.kernel_values <= plan.planned
     if plan.limit is not None:
         assert plan_landmarks(work, plan.limit, 0, *sizes[:2]).landmarks == plan.landmarks
 
