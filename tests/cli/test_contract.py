@@ -74,15 +74,16 @@ MORE = (
     Example("certify three.h5 d.h5 --labels thirds.npy", f"{GAP} classifiers"),
 )
 
-COMMAND = pytest.mark.parametrize("name", EXAMPLES)
-WRITING = [name for name, example in EXAMPLES.items() if "new" in example.line]
-WRITER = pytest.mark.parametrize("name", WRITING)
+WRITER = pytest.mark.parametrize(
+    "name", [name for name in EXAMPLES if "new" in EXAMPLES[name].line]
+)
 
 
 def places(name):
     """Words of a command, and the places of its inputs and its outputs among them."""
     words = EXAMPLES[name].line.split()
     inputs = [place for place, word in enumerate(words) if Path(word).is_file()]
+    assert inputs
     return words, inputs, [place for place, word in enumerate(words) if word.startswith("new")]
 
 
@@ -125,7 +126,7 @@ def test_json_is_one_object_and_quiet_means_silent(ooc_fw, here, example):
     assert {str(path) for path in after.keys() - before} == {w for w in words if w[:3] == "new"}
 
 
-@COMMAND
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("kind", ["missing", "empty", "bytes", "folder"])
 def test_inputs_that_cannot_be_read_are_refused(ooc_fw, here, name, kind):
     """Each of the inputs; no output is written, and no file is changed."""
@@ -255,27 +256,20 @@ UNEQUAL = {*"seconds peak_rss_bytes model bytes_read rows_read kernel_evaluation
 
 
 @pytest.mark.parametrize(
-    ("dask", "command"),
+    "command",
     [
-        ("threads", "train X.npy --labels y.npy -o new --threads 2"),
-        pytest.param(
-            "processes",
-            "train X.npy --labels y.npy -o new --threads 2",
-            marks=pytest.mark.process,
-        ),
-        ("threads", "certify m.h5 d.h5"),
-        ("threads", "evaluate m.h5 d.h5"),
-        ("threads", "importance m.h5 d.h5 --rows all"),
-        ("threads", "predict m.h5 d.h5 --decision -o new"),
+        "train X.npy --labels y.npy -o new --threads 2",
+        "certify m.h5 d.h5",
+        "evaluate m.h5 d.h5",
+        "importance m.h5 d.h5 --rows all",
+        "predict m.h5 d.h5 --decision -o new",
     ],
 )
-def test_results_with_dask_are_those_without(ooc_fw, here, dask, command):
-    words = command.split()
-    one = ooc_fw(*words, "--json").json()
-    predictions = Path("new").read_bytes() if words[0] == "predict" else b""
-    other = ooc_fw(*words, "--json", "--dask", dask).json()
+def test_results_with_dask_are_those_without(ooc_fw, here, command):
+    one, other = (
+        ooc_fw(*command.split(), *dask, "--json").json() for dask in ([], ["--dask", "threads"])
+    )
     assert one.keys() == other.keys()
     for key in one.keys() - UNEQUAL:
         is_number = isinstance(one[key], float)
         assert other[key] == (pytest.approx(one[key], rel=1e-6) if is_number else one[key])
-    assert words[0] != "predict" or Path("new").read_bytes() == predictions

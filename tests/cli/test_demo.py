@@ -66,17 +66,12 @@ def program(tmp_path):
 
 
 def write_data(folder):
-    """Dense rows of 2 and of 23 classes, sparse ones of 60, and a table as CSV and Parquet."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 6)).astype(np.float32)
-    for name, y in (("two.h5", X[:, 0] * X[:, 1] > 0), ("many.h5", np.arange(600) % 23)):
-        with h5py.File(folder / name, "w") as file:
-            file["X"], file["y"] = X, y.astype(float)
-    lines = [
-        f"{k % 60} " + " ".join(f"{j + 1}:{x:.4f}" for j, x in enumerate(row) if x > 0.3)
-        for k, row in enumerate(np.hstack([X, X**2]))
-    ]
-    (folder / "many.txt").write_text("\n".join(lines) + "\n")
+    """Dense rows of two classes, text of 60 classes, and a table, also as Parquet."""
+    X = np.random.default_rng(0).normal(size=(600, 6)).astype(np.float32)
+    with h5py.File(folder / "two.h5", "w") as file:
+        file["X"], file["y"] = X, (X[:, 0] * X[:, 1] > 0).astype(float)
+    text = "".join(f"{k % 60} 1:{row[0]} {2 + k % 9}:{row[1]}\n" for k, row in enumerate(X))
+    (folder / "many.txt").write_text(text)
     rows = "\n".join(f'"{a:.3f}","{b:.3f}","{"no" if a * b > 0 else "yes"}"' for a, b, *_ in X)
     (folder / "t.csv").write_text(f"a,b,y\n{rows}\n")
     arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
@@ -90,6 +85,7 @@ COMMANDS = (
     "info t.csv",
     "convert t.csv t.h5 --label y --scale standard",
     "convert t.parquet p.h5 --label y",
+    "convert many.txt many.h5 --dense",
     "train many.h5 -o many.model",
     "predict many.model many.h5 -o predictions.txt",
     "convert many.txt sparse.h5",

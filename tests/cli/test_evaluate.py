@@ -44,11 +44,9 @@ def test_measures_are_those_of_scikit_learn(ooc_fw, here, judged):
     assert result["confusion"] == metrics.confusion_matrix(positive, predicted).tolist()
     found = ooc_fw("evaluate", "m.h5", "d.txt", "--json").json()
     assert found["accuracy"] == result["accuracy"]
-    lines = [line.split() for line in ooc_fw("evaluate", "m.h5", "d.h5").out.splitlines()]
-    assert lines[0] == ["accuracy", f"{result['accuracy']:.6g}"]
-    assert lines[2:4] == [["positive", "3"], ["roc_auc", f"{result['roc_auc']:.6g}"]]
-    assert lines[7] == ["class", "precision", "recall", "f1-score", "support"]
-    assert [line[0] for line in lines[8:11] + lines[14:]] == ["-7", "3", "macro", "-7", "3"]
+    shown = ooc_fw("evaluate", "m.h5", "d.h5").words
+    assert f"accuracy {result['accuracy']:.6g} " in shown
+    assert "class precision recall f1-score support" in shown
 
 
 def test_measures_of_a_regression(ooc_fw, here):

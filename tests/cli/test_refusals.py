@@ -14,13 +14,11 @@ train => required: DATA; see ooc-fw train --help
 train d.h5 --speed => arguments: --speed; see ooc-fw --help
 --speed train d.h5 => unrecognized arguments: --speed; see ooc-fw --help
 train d.h5 --thread=2 => unrecognized arguments: --thread=2; see
-train d.h5 d.h5 => unrecognized arguments: d.h5; see ooc-fw
 train d.h5 --quiet --verbose => not allowed with
 help nothing => there is no guide 'nothing'; the topics are
 
 convert d.txt => convert needs IN and OUT.h5
 convert d.txt new.h5 --dense --sparse => not allowed with
-convert d.txt new.h5 -o y.h5 => unrecognized arguments: -o
 convert d.txt new.h5 --seed -1 => --seed: must be a whole number
 convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
 convert t.csv new.h5 --label label --labels-as 4=2 => has the label 3
@@ -47,7 +45,6 @@ verify d.txt => is LIBSVM text
 verify run.ckpt => run.ckpt
 
 train d.h5 --x-name Z => has no 'Z'
-train d.h5 --labels-as *=1 => unrecognized arguments: --labels-as
 train d.h5 --kernel cubic => kernel must be one of rbf, linear, poly, laplacian, tani
 train d.h5 --method newton => 'newton'
 train d.h5 --lmo half => --lmo: must be one of auto, full, sampled
@@ -59,12 +56,9 @@ train d.h5 --memory 10MiB => a limit that would do is
 train d.h5 --max-iter -1 => --max-iter: must be a whole number of at least 0
 train d.h5 --max-time soon => --max-time: must be a positive number of seconds, not 'soon'
 train d.h5 --class-weight 1 => --class-weight: must be class weights LABEL=W,... or balanced
-train d.h5 --class-weight 3=1, => must be class weights
-train d.h5 --class-weight 3=x => must be class weights
 train d.h5 --class-weight 5=1 => a weight for 5, which is no label
 train d.h5 --class-weight 3=0 => the weight of class 3 must be a positive number
 train d.h5 --class-weight spam=2 => a weight for spam, which is no label
-train d.h5 --checkpoint-every m => must be a positive number of seconds
 train d.h5 --checkpoint-every 5s => --checkpoint-every goes with --checkpoint FILE only
 train d.h5 -o new.h5 --checkpoint new.h5 => would both be
 train d.h5 --resume none.ckpt => there is no model file none.ckpt
@@ -126,12 +120,10 @@ train --stream d.h5 --resume d.h5 -o new.h5 => holds data
 
 tune d.h5 --metric f1 => accuracy or balanced_accuracy or auc
 tune d.h5 --C 0,1 => --C: must be a positive number, not '0'
-tune d.h5 --C=many => --C
 tune targets.h5 => marked as targets; train with --task regression
 
 predict m.h5 d.h5 --json => --json needs -o FILE
 predict m.h5 d.h5 -o p.h5 => p.h5: predictions are text; give -o FILE.csv
-predict m.h5 d.h5 d.h5 => unrecognized arguments: d.h5; see ooc-fw
 predict m.h5 d.h5 --probability -o new.csv => ooc-fw train --probability
 predict m.h5 d.h5 --threshold=nan => --threshold
 predict three.h5 d.h5 --threshold=1 => --threshold is for two classes => three.h5
@@ -152,7 +144,6 @@ predict people.model.h5 header.csv => header.csv has no rows; give a table with 
 predict people.model.h5 d.txt => add or rename what is missing
 predict people.model.h5 people.csv --dask threads => --dask is not for tables
 
-evaluate m.h5 d.h5 --threshold=nan => --threshold
 evaluate m.h5 d.h5 --positive attack => --positive attack: m.h5 knows -7 and 3
 evaluate m.h5 X.npy => X.npy has no labels
 evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: no, yes)
@@ -163,14 +154,12 @@ evaluate numbers.h5 d.h5 --labels words.npy => are words, and the model predicts
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
 evaluate people.model.h5 no-label.csv => the label is missing => --missing-labels drop
 evaluate people.model.h5 people.csv --labels y.npy => has its labels in a column
-certify m.h5 d.h5 --exact-kernel => arguments: --exact-kernel
 certify m.h5 d.h5 --tol x => --tol: must be a positive number, not 'x'
 certify m.h5 t.csv => t.csv is a table
 certify m.h5 reversed.h5 => reversed.h5 => give the file it was trained on
 certify marks.h5 reversed.h5 => the file it was trained on
 certify m.h5 d.h5 --labels words.npy => has labels no, yes but the model was trained on -7, 3
 importance m.h5 d.h5 --rows 0 => --rows
-importance m.h5 d.h5 --top some => --top
 importance m.h5 d.h5 --figure new.doc => .png
 importance m.h5 d.txt => ooc-fw convert
 plot d.h5 -o new.png => it has no events of a training run

@@ -8,18 +8,14 @@ import pytest
 from ooc_fw import load_model
 
 
-def test_table_and_model(ooc_fw, here):
+def test_the_best_candidate_is_marked_and_trained_on_all_rows(ooc_fw, here):
     outcome = ooc_fw("tune", "d.h5", "--gamma", "auto", "--C", "1,8", "-o", "new.h5").done()
     lines = outcome.out.splitlines()
-    assert lines[0].split()[:6] == ["kernel", "C", "gamma", "1", "-", "accuracy"]
-    assert lines[-2].startswith("  ooc-fw train d.h5 --kernel=rbf --C=")
-    assert sum(line.startswith("*") for line in lines) == 1
-    assert "trained on 200 of 200 rows\nconverged: relative gap " in outcome.out
-    assert ", certified over all rows\n" in outcome.out
-    assert max(map(len, lines[: lines.index("next:")])) <= 80
+    (best,) = (line.split() for line in lines if line.startswith("*"))
+    assert load_model("new.h5").C == float(best[2])
+    assert "trained on 200 of 200 rows" in lines
     assert lines[-1] == "new.h5"
     assert outcome.err.count(": error ") == 4  # a line for each candidate and stage
-    assert load_model("new.h5").C in (1, 8)
     ooc_fw("certify", "new.h5", "d.h5").done()
 
 
@@ -27,11 +23,10 @@ def test_candidates_and_metric_are_those_asked_for(ooc_fw, here):
     grid = "--C", "1,4,16", "--gamma", "auto,0.5", "--metric", "auc", "--landmarks", 30
     values = ooc_fw("tune", "d.h5", *grid, "-o", "new.h5", "--json").json()
     assert {point["C"] for point in values["points"]} == {1, 4, 16}
-    assert values["best"]["n_validated"] == 200
+    assert (values["metric"], values["best"]["n_validated"]) == ("auc", 200)
     refit = values["refit"]
     assert (refit["status"], refit["gap_scope"]) == ("converged", "span")
     assert refit["n_support"] == len(load_model("new.h5").support_vectors) <= 30
-    assert (values["metric"], values["model"]) == ("auc", "new.h5")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import convert
-from ooc_fw.data.labels import LABEL_ROWS, codes_of, encode_labels, label_values
+from ooc_fw.data.labels import (
+    LABEL_ROWS,
+    codes_of,
+    encode_labels,
+    label_map,
+    label_values,
+    new_labels,
+)
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -133,3 +140,26 @@ def test_classes_that_are_words_and_labels_that_are_numbers():
     """A model that was fitted to words such as "10" knows the labels of a file."""
     found = codes_of(np.array([10.0, 9.0, 10.0]), np.array(["10", "9"]), "rows")
     assert found.tolist() == [0, 1, 0]
+
+
+NAMES = st.sampled_from(["a", "b", "1", "1.0", "-3", "c"])
+
+
+@given(st.dictionaries(NAMES, NAMES, min_size=1), st.lists(NAMES, min_size=1, max_size=9))
+def test_maps_of_labels_are_dictionaries(new, labels):
+    """A slow twin, whose keys are numbers where they can be."""
+
+    def plain(word):
+        return word.removesuffix(".0")
+
+    text = ",".join(f"{old}={word}" for old, word in new.items())
+    known = {plain(old): plain(word) for old, word in new.items()}
+    if len(known) < len(new):
+        with pytest.raises(InputError, match="once"):
+            label_map(text)
+    elif not {*map(plain, labels)} <= {*known}:
+        with pytest.raises(InputError, match="here has the label"):
+            new_labels(labels, label_map(text), "here")
+    else:
+        found = new_labels(labels, label_map(text), "here")
+        assert found == [known[plain(label)] for label in labels]
