@@ -24,16 +24,12 @@ from tests.support.strategies import models, problems
 def moves(draw):
     """A problem, the weights of a snapshot and weights at some distance from them."""
     problem = draw(problems(max_rows=40))
-    n = len(problem.y)
-    weights = []
-    for _ in range(2):
-        ids, alpha = draw(models(n))
-        dense = np.zeros(n)
-        dense[ids] = alpha
-        weights.append(dense)
+    before, other = np.zeros((2, len(problem.y)))
+    for weights in (before, other):
+        ids, alpha = draw(models(len(weights)))
+        weights[ids] = alpha
     share = draw(st.sampled_from([1.0, 0.3, 1e-2, 1e-4, 0.0]))
-    before = weights[0]
-    return problem, before, (1 - share) * before + share * weights[1]
+    return problem, before, (1 - share) * before + share * other
 
 
 def parts(problem, alpha):

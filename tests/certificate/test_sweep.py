@@ -202,16 +202,6 @@ def test_awkward_problems_are_certified(name, step, seed):
         assert truth.gradient.argmin() in certificate.worst
 
 
-def test_a_changed_file_has_no_certificate():
-    class Changed(ArraySource):
-        def check_unchanged(self):
-            raise InputError("data.h5 was changed")
-
-    problem, model = two_points([[1], [-2]], [1, -1])
-    with pytest.raises(InputError, match="was changed"):
-        certificate_of(problem, model, source=Changed(problem.X, problem.y))
-
-
 @pytest.mark.parametrize(
     ("row_ids", "alpha", "message"),
     [

@@ -33,9 +33,9 @@ def fitted(n_classes=3, *, kernel="rbf", sparse=False, weights=None):
     return estimator.model_, rows, y, C * of_rows * (1 if by_class is None else y + 1)
 
 
-def bounds_of(model, rows, y, **how):
+def bounds_of(model, rows, y, penalties=None):
     """Upper bounds on P and lower ones on D, of each classifier."""
-    found = model.certify(rows, y, **how)
+    found = model.certify(rows, y, penalties=penalties, dask="threads", threads=2)
     return np.array([[each[name] for each in found.classifiers] for name in ("primal", "dual")])
 
 
@@ -90,20 +90,11 @@ def test_bounds_are_tight_and_those_of_training(kernel, n_classes, sparse):
         dataclasses.replace(model, jitter=0.0).certify(*data)
 
 
-def test_passes_by_dask_are_those_of_this_process():
-    model, *data, _ = fitted()
-    done = []
-    here = bounds_of(model, *data, on_rows=done.append)
-    assert done[-1] == N_ROWS
-    assert np.array_equal(here, bounds_of(model, *data, dask="threads"))
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes):
     for weights in ("classes", "rows"):
         model, *data, penalties = fitted(n_classes, weights=weights)
-        how = {"penalties": penalties} if weights == "rows" else {}
-        upper, _ = bounds_of(model, *data, **how)
+        upper, _ = bounds_of(model, *data, penalties if weights == "rows" else None)
         np.testing.assert_allclose(upper, objectives(model, *data, penalties)[0], rtol=1e-6)
     with pytest.raises(InputError, match="the penalties of all rows"):
         model.certify(*data)

@@ -60,22 +60,15 @@ def holder_of(file, place):
 
 
 def put(place, value):
-    """An edit that puts a value, or what a function makes of that which is there, into a file."""
+    """An edit of a file: a new value, what a function makes of the old one, or None for none."""
 
     def edit(file):
         holder, name = holder_of(file, place)
         found = value(holder[name][...]) if callable(value) else value
         if name in holder:
             del holder[name]
-        holder[name] = found
-
-    return edit
-
-
-def without(place):
-    def edit(file):
-        holder, name = holder_of(file, place)
-        del holder[name]
+        if value is not None:
+            holder[name] = found
 
     return edit
 
@@ -99,11 +92,9 @@ REFUSALS = [
     ({}, put("@status", "fine"), "damaged"),
     ({}, put("@C", b"2"), "its C is not a number"),
     ({}, put("@C", math.nan), "the C of a model cannot be nan"),
-    ({}, without("@C"), "damaged"),
-    ({}, without("rows"), "damaged"),
-    ({}, without("machines/beta"), "damaged"),
+    ({}, put("@C", None), "damaged"),
+    ({}, put("machines/beta", None), "damaged"),
     ({}, compress, "is compressed, which no such file is"),
-    # Rows, classes and columns.
     ({}, put("rows", [0, 1, 2, -1]), "need as many numbers of rows"),
     ({}, put("rows", [0, 1, 2, 2]), "are the same row"),
     ({}, put("penalties", [1.0, 1, 0, 1]), "C must be 4 positive numbers"),
@@ -112,7 +103,6 @@ REFUSALS = [
     ({}, put("classes", [1.0, 1.0]), "all different"),
     (SPAN, put("classes", np.arange(4.0)), "4 classes and 3 classif"),
     ({"columns": ("a", "b", "c")}, put("columns", np.array(["a", "b"], "S")), "it describes"),
-    # Weights and numbers of classifiers.
     ({}, put("machines/positive", [0]), "not those of its classes"),
     ({}, put("machines/sv", np.ones(4)), "of type float64"),
     ({}, put("machines/sv", [0, 1, 2, 4]), "points outside the 4 vectors"),
@@ -127,15 +117,13 @@ REFUSALS = [
     (SPAN, put("machines/primal", [np.inf] * 3), "primal must not be"),
     (SPAN, put("machines/rho", [0.5] * 3), "rho of landmarks must be 1"),
     (SPAN, put("machines/sv", [*range(4), *range(4), 3, 2, 1, 0]), "have the same landmarks"),
-    # Numbers of tasks.
     ({}, put("@offset", 0.0), "not those of novelty"),
     ({}, put("@jitter", 1e-6), "rho of landmarks must be 1"),
     (SPAN, put("@jitter", -1.0), "the jitter of a model"),
     (NOVELTY, put("@offset", math.nan), "the offset of a model cannot be nan"),
     (REGRESSION, put("@spread", 0.0), "the spread of a model cannot be 0"),
     (REGRESSION, put("@epsilon", -0.1), "the epsilon of a model cannot be -0.1"),
-    (REGRESSION, without("@offset"), "not those of regression"),
-    # Sparse vectors and scaling.
+    (REGRESSION, put("@offset", None), "not those of regression"),
     (SPARSE, put("support_vectors/indices", lambda own: own + 3), "a column number outside 0 to"),
     (SPARSE, put("support_vectors/indptr", lambda own: own + 1), "row pointers"),
     (
@@ -145,7 +133,7 @@ REFUSALS = [
     ),
     (SPARSE, put("support_vectors/indices", lambda own: own + np.int64(2**32)), "outside 0 to"),
     (SPARSE, put("support_vectors@shape", [4, 2**40]), "columns"),
-    (SPARSE, without("@scaling"), "lacks the kind of its scaling"),
+    (SPARSE, put("@scaling", None), "lacks the kind of its scaling"),
     (SPARSE, put("scaling/factor", lambda own: own * np.inf), "no finite number"),
     (SPARSE, put("scaling/offset", np.ones(2)), "differ in shape|does not fit"),
 ]

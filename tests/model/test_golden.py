@@ -15,17 +15,7 @@ from tests.support.contracts import to_dense
 GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 DATA = EXPECTED.pop("data")
-FACTS = (
-    "task",
-    "kind",
-    "status",
-    "C",
-    "n_weighted",
-    "certified_gap",
-    "offset",
-    "spread",
-    "epsilon",
-)
+FACTS = "task kind status C n_weighted certified_gap offset spread epsilon".split()
 
 
 def unpacked(name, folder):
@@ -51,8 +41,8 @@ def test_a_model_is_read_for_ever(tmp_path, name):
         assert each.classes.tolist() == expected["classes"]
         assert len(each.support_vectors) == expected["n_support"]
         assert (each.columns and list(each.columns)) == expected["columns"]
-        names = {*expected} & {*FACTS}
-        assert {n: getattr(each, n) for n in names} == {n: expected[n] for n in names}
+        for fact in {*FACTS} & {*expected}:
+            assert getattr(each, fact) == expected[fact]
 
 
 def test_data_are_read_and_certify_their_model(tmp_path):

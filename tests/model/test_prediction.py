@@ -1,7 +1,5 @@
 """Decision values and labels by definition, and rows made like those of training."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,34 +12,26 @@ from ooc_fw.convert.convert import convert
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.functions import KERNELS
-from ooc_fw.model.prediction import DECISION_ACCURACY, Predictor, Wanted, suited
+from ooc_fw.model.prediction import DECISION_ACCURACY, suited
 from ooc_fw.options import ConvertOptions
 from tests.support.low_rank import few_vertices
 from tests.support.methods import grid
 from tests.support.models import exact_decision, make_model, minmax, random_rows
 
-D = 3
+EXACT = [{"kernel": make_kernel(name, gamma=0.3, degree=3, coef0=1.0)} for name in KERNELS]
+SPAN = [{"landmarks": True, "size": size} for size in (0.0, 1e-3, 1.0, 1e3, 1e6)]
 
 
-LANDMARKS = [
-    {"landmarks": True, "size": size, "n_classes": n_classes, "sparse": n_classes == 3}
-    for size in (0.0, 1e-3, 1.0, 1e3, 1e6)
-    for n_classes in (2, 3)
-]
-EXACT = [
-    {"kernel": make_kernel(name, gamma=0.3, degree=3, coef0=1.0), "sparse": sparse}
-    for name in KERNELS
-    for sparse in (False, True)
-]
-
-
-@pytest.mark.parametrize("options", EXACT + LANDMARKS)
-def test_a_decision_value_is_the_sum_over_support_vectors_however_large_its_weights(options):
-    n = 17_000 if "kernel" in options else 300  # more than are decided at once
+@pytest.mark.parametrize("options", EXACT + SPAN)
+@pytest.mark.parametrize(("n_classes", "sparse"), [(2, False), (3, True)])
+def test_a_decision_value_is_the_sum_over_support_vectors_however_large_its_weights(
+    options, n_classes, sparse
+):
+    n = 17_000 if n_classes == 2 else 300  # more than are decided at once
     vectors, X = random_rows(9), random_rows(n, seed=5)
-    model = make_model(vectors, **options)
+    model = make_model(vectors, n_classes, sparse=sparse, **options)
     expected = exact_decision(model, vectors, X)
-    places = expected.argmax(axis=1) if len(expected.T) > 1 else (expected[:, 0] > 0).astype(int)
+    places = model.class_places(expected.squeeze().astype(np.float64))
     for threads, rows in ((1, X), (2, scipy.sparse.csr_array(X))):
         values = model.decision_function(rows, threads=threads).reshape(expected.shape)
         assert np.abs(values - expected).max() <= DECISION_ACCURACY
@@ -110,17 +100,12 @@ def test_labels_are_those_of_the_decision_values_by_few_vectors_and_by_all(kind,
     for step in (None, 5):
         with few_vertices(step):
             np.testing.assert_array_equal(places(X), expected)
-    with few_vertices(5), model.engine() as engine:
-        predictor = Predictor(model, Wanted(True), engine)
-        predictor.prepare_for(open_dataset(X))
-        there = pickle.loads(pickle.dumps(predictor))  # as another process has it
-        np.testing.assert_array_equal(predictor(X)[0], there(X)[0])
 
 
 @pytest.mark.parametrize("labels_only", [False, True])
 def test_rows_of_unknown_scaling_are_raw_and_scaled_like_those_of_training(labels_only):
     model, raw = make_model(random_rows(4), scaling=minmax()), random_rows(60)
-    known = open_dataset(minmax().apply(raw, D))
+    known = open_dataset(minmax().apply(raw, 3))
     known.scaling = minmax()
     expected = model.decision_function(known, labels_only=labels_only)
     assert np.ptp(expected) > 0
@@ -164,7 +149,7 @@ def test_data_must_be_like_the_training_data_if_that_is_known(caplog):
         source.scaling = scaling
         suited(model, source)
     assert caplog.text == ""
-    source.scaling = Scaling("maxabs", False, np.zeros(D), np.ones(D))
+    source.scaling = Scaling("maxabs", False, np.zeros(3), np.ones(3))
     with pytest.raises(InputError, match=r"array is scaled \(maxabs\) in another way .*--like"):
         suited(model, source)
     suited(make_model(random_rows(4)), source)

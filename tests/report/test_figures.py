@@ -10,7 +10,6 @@ from ooc_fw.model.importance import Importance
 from ooc_fw.report.figures import (
     PANELS,
     check_figure,
-    draw_fit,
     draw_importance,
     draw_measures,
     draw_runs,
@@ -31,7 +30,7 @@ def make_run(label="run.jsonl", n=20, **limits):
     return Run(label, numbers | {"n_support": 5 * steps, "rss_bytes": steps}, **limits)
 
 
-def test_all_panels_of_one_run():
+def test_all_panels_of_one_run(tmp_path):
     figure = draw_runs([make_run(tolerance=1e-3, memory_limit=4e8)])
     axes = [ax for ax in figure.axes if ax.axison]
     assert [ax.get_ylabel() for ax in axes] == [label for _, label, _ in PANELS.values()]
@@ -43,43 +42,23 @@ def test_all_panels_of_one_run():
     assert set(tolerance.get_ydata()) == {1e-3}
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["run.jsonl", "certified gap", "tolerance", "memory limit"]
-
-
-def test_runs_with_little_to_show(tmp_path):
     save(draw_runs([make_run(n=1), make_run(n=0)], ["gap", "memory"]), tmp_path / "f.svg")
     assert (tmp_path / "f.svg").read_text().startswith("<?xml")
 
 
-MEASURES = {
-    "classes": {"$c^0": {"rows": 0}, "c1": {"rows": 4}},
-    "confusion": [[0, 0], [3, 1]],
-    "accuracy": 0.25,
-    "n_rows": 4,
-}
-RANKED = {"positive": "c1", "brier_score": 0.1, "roc_auc": 0.5}
-
-
 def test_measures_are_drawn_with_what_is_known():
-    bare = Judged(np.zeros(4), np.zeros(4))
-    ax = draw_measures(MEASURES, bare).axes[0]
+    measures = {"classes": {"$c^0": {}, "c1": {}}, "confusion": [[0, 0], [3, 1]], "accuracy": 0.25}
+    ax = draw_measures(measures, Judged(np.zeros(4), np.zeros(4))).axes[0]
     assert ax.get_title("left") == "Accuracy 0.2500"
     assert [label.get_text() for label in ax.get_yticklabels()] == [r"\$c^0", "c1"]
     assert [text.get_text() for text in ax.texts] == ["0", "0", "3", "1"]
-    truth = np.array([False, True, False, True])
-    scores = np.array([-1.0, 0.5, 0.7, 2.0])
-    seen = bare._replace(given=truth.astype(int), positive=truth, scores=scores)
-    figure = draw_measures(MEASURES | RANKED, seen._replace(chances=scores.clip(0, 1)))
-    _, roc, precision, reliability = figure.axes
+    truth, scores = np.array([0, 1, 0, 1]), np.array([-1.0, 0.5, 0.7, 2.0])
+    seen = Judged(truth, truth, truth == 1, scores, scores.clip(0, 1))
+    measures |= {"positive": "c1", "brier_score": 0.1, "roc_auc": 0.5}
+    _, roc, precision, reliability = draw_measures(measures, seen).axes
     assert roc.lines[0].get_xydata().tolist() == [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
     assert [1, 2 / 3] in precision.lines[0].get_xydata().tolist()
     assert reliability.lines[1].get_xydata().tolist() == [[0, 0], [0.5, 1], [0.7, 0], [1, 1]]
-    *_, unused = draw_measures(MEASURES | RANKED, seen).axes
-    assert not unused.axison
-
-
-def test_predictions_are_drawn_against_targets():
-    figure = draw_fit(np.array([1.0, 2]), np.array([1.0, 4]))
-    assert sorted(figure.axes[0].collections[0].get_offsets().tolist()) == [[1, 1], [4, 2]]
 
 
 def test_importance_is_drawn_in_its_order():

@@ -12,7 +12,6 @@ from ooc_fw.system.files import (
     Output,
     atomic_path,
     check_outputs,
-    open_growing,
     scratch_directory,
     write_atomic,
 )
@@ -55,14 +54,6 @@ def test_the_target_of_symbolic_links_is_replaced(tmp_path):
         write_atomic(tmp_path / "link", data)
         assert (tmp_path / "target").read_bytes() == data
     assert (tmp_path / "link").is_symlink()
-
-
-def test_a_growing_file_is_emptied_or_goes_on(tmp_path):
-    path = tmp_path / "log"
-    for append, expected in ((False, "line\n"), (True, "line\nline\n"), (False, "line\n")):
-        with open_growing(path, append=append) as file:
-            print("line", file=file)
-            assert path.read_text() == expected  # before it is closed
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -13,10 +13,8 @@ from ooc_fw.system.memory import (
     Workload,
     least_bytes,
     parse_bytes,
-    peak_rss_bytes,
     plan_landmarks,
     plan_memory,
-    rss_bytes,
 )
 
 MIB = 1 << 20
@@ -100,7 +98,3 @@ def test_sizes_in_words():
     for text in ("", "much", "-1", "1GiBs", "1 2", "9" * 30):
         with pytest.raises(InputError, match=re.escape(repr(text))):
             parse_bytes(text)
-
-
-def test_this_process_has_a_size():
-    assert 10 * MIB < rss_bytes() <= peak_rss_bytes() < 1 << 40
