@@ -2,68 +2,68 @@
 
 From Python::
 
-    model = ooc_fw.FrankWolfeSVC(C=10).fit("train.h5")     # nothing is loaded whole
+    model = ooc_fw.FrankWolfeSVC(C=10).fit("train.h5")     # the file may exceed the memory
     model.predict("test.h5")
 
-or, without scikit-learn, `open_dataset`, `make_kernel`, `solve` and `Model`. Callbacks of `solve`
-are told how the run stands by a `SolverState`.
+Without scikit-learn, use `open_dataset`, `make_kernel`, `solve` and `Model`. Callbacks of `solve`
+receive a `SolverState`, which describes the progress of the run.
 
 Map of the code
 ---------------
-Disk yields rows, kernels turn rows into numbers, the core sees only numbers. A package imports the
-ones below it, never back (``tests/test_layers.py`` holds this).
+Sources read rows, kernels turn rows into numbers, and the compiled core works on these numbers. A
+package imports only packages that are listed below it (``tests/test_layers.py`` checks this).
 
 ================  =================================================================================
 ``estimators/``   `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
 ``cli/``          the command line: ``main.py``, ``commands.py`` and a module for each command
-``training/``     from data to a model: `fit` and its tasks, pairs of classes, streams, `tune`
-``report/``       progress, log and figures of a run
-``model/``        a trained model: its record and file, predictions, probabilities, ONNX
-``landmarks/``    landmark models: all rows in the span of some, with a gap from every pass
-``solver/``       `solve`: the outer loop (``loop.py``), steps, oracles, the active set
-``convert/``      text, tables and arrays to HDF5: parse, scale, shuffle
-``certificate/``  the exact duality gap: a pass over all rows; rows that it need not look at
-``problem.py``    the L2-SVM dual: objective, gap, stopping tests
-``kernels/``      kernels, and blocks of kernel values with bounds on their rounding
-``data/``         rows and where they come from: sources, views, scaling, statistics
-``_core/``        the compiled functions, the only importer of numba
-``options.py``    the options of training and conversion: default, help, limits and checks
-``system/``       files, signals, memory and threads; `InputError` for wrong input
-``guides/``       what ``ooc-fw help TOPIC`` prints; examples that run as they are
+``training/``     from data to a model: `fit`, its tasks, pairs of classes, streams and `tune`
+``report/``       progress, logs and figures of runs
+``model/``        a trained model: its record and file, predictions, probabilities, ONNX graphs
+``landmarks/``    models that learn from all rows and give weights to a few; each pass has a gap
+``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles and the active set
+``convert/``      conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
+``certificate/``  the gap over all rows: the pass that computes it, and which rows it may skip
+``problem.py``    the dual problem of the L2-SVM: objective, gap and stopping tests
+``kernels/``      kernel functions; blocks of kernel values, with bounds on their rounding errors
+``data/``         rows and their sources: how they are opened, viewed, scaled and summarised
+``_core/``        the compiled functions; only this package imports numba
+``options.py``    every option of training and conversion: its default, help, limits and checks
+``system/``       files, signals, memory and threads; `InputError`, the error for wrong input
+``guides/``       the texts that ``ooc-fw help TOPIC`` prints, and examples that can be run
 ================  =================================================================================
 
-``ooc-fw train`` goes from ``cli/train.py`` to `fit` (``training/fit.py``), and for an exact model
-on to `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and `certify`
-(``certificate/sweep.py``), or with landmarks to `solve_landmarks` (``landmarks/solve.py``).
+``ooc-fw train`` starts in ``cli/train.py``, which calls `fit` (``training/fit.py``). An exact model
+takes `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and
+`certify` (``certificate/sweep.py``), a landmark model `solve_landmarks` (``landmarks/solve.py``).
 
-What is decided before a run stands in ``training/choice.py``, what is in a checkpoint in
-``training/checkpoint.py``, how ``--memory`` is divided in ``system/memory.py``, which files are
-read as they are in ``data/opening.py``, and which rounding is in a gap in ``certificate/sweep.py``
-and ``landmarks/certificate.py``. ``guides/contributing.md`` adds a rule and a source.
+Before a run, ``training/choice.py`` chooses the kind of model, ``system/memory.py`` divides
+``--memory``, and ``data/opening.py`` opens the files. ``training/checkpoint.py`` says what is in a
+checkpoint, ``certificate/sweep.py`` and ``landmarks/certificate.py`` how a gap allows for rounding.
+``guides/contributing.md`` shows how to add a step rule and a source.
 
 Glossary
 --------
 =================  ================================================================================
-vertex             a row of the data as a corner of the unit simplex
-active set         the vertices in memory, with their weights, gradient and kernel values
-support vector     a vertex of positive weight
-gradient           (Qa)_i of a row: its label times the decision value, plus a_i / C_i
-rho                a'Qa, twice the objective; the margin of the model before scaling
-relative gap       1 - min_i (Qa)_i / rho over all rows (certified) or those drawn (sampled)
-oracle             what proposes rows as vertices: that of least gradient, or many violators
-step rule          what moves the weights: toward, away, pairwise, PARTAN, corrective
-look               the gradients of a block of rows, among which the oracle finds violators
+vertex             a row of the data, seen as a corner of the simplex in which the weights lie
+active set         the vertices in memory, with their weights, gradients and kernel values
+support vector     a vertex with positive weight
+gradient           (Qa)_i of row i: its label times its decision value, plus a_i / C_i
+rho                a'Qa: twice the objective, and the margin before the model is scaled
+relative gap       1 - min_i (Qa)_i / rho, over all rows (certified) or over drawn rows (sampled)
+oracle             proposes rows for the active set: the row of least gradient, or many violators
+step rule          moves the weights: toward, away, pairwise, PARTAN or corrective steps
+look               one search of the oracle: it computes the gradients of a block of rows
 violator           a row whose gradient is below rho (1 - relative tolerance)
-pass               one reading of all rows, in blocks; the passes of a run are its kernel values,
-                   divided by rows times support vectors
-certificate        the gap of all rows, from a pass, with the bound of all rounding added
-screening          a bound that excuses rows from the next pass
-binary classifier  the model of two classes; of more there is one for each pair, or with landmarks
-                   one for each class against the rest
-landmark           a row of the data on which a landmark model has a weight of either sign
-span               all weights of given landmarks; gaps of landmark models are within it
-checkpoint         the model of a run that is not over, from which it is resumed
-warm start         weights of an earlier model that a run begins with
+pass               one reading of all rows, in blocks. The number of passes of a run is its number
+                   of kernel values, divided by rows times support vectors
+certificate        the gap over all rows from a pass, plus a bound on all rounding errors
+screening          proves by a bound that the next pass can skip a row
+binary classifier  a model of two classes. For more classes, an exact model has one classifier for
+                   each pair of classes, a landmark model one for each class against the rest
+landmark           a row to which a landmark model gives a weight, of either sign
+span               all models with weights on given landmarks; landmark models have their gap in it
+checkpoint         a file with the model of an unfinished run, from which the run can resume
+warm start         begins a run with the weights of an earlier model
 =================  ================================================================================
 """
 

@@ -1,8 +1,8 @@
 """Options of training and conversion, declared once: type, default, help, limits and choices.
 
-The checks of the records, the arguments of the commands (``cli/arguments.py``) and the defaults
-of `FrankWolfeSVC` follow from the fields. To add an option, add a field, and its name to the
-commands that show it. Imports no numerical library.
+Three things follow from the fields: the checks of the records, the arguments of the commands
+(``cli/arguments.py``) and the defaults of `FrankWolfeSVC`. To add an option, add a field, and add
+its name to the commands that have it. This module imports no numerical library.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from ooc_fw.system.errors import InputError, check_number
 from ooc_fw.system.memory import parse_bytes
 
 LARGEST = 2**63 - 1
-"""Upper limit of whole numbers."""
+"""Upper limit of options that are whole numbers."""
 
 START_ROWS = 20
-"""Vertices that a run begins with; the papers call it p."""
+"""Number of vertices that a run begins with; the papers call it p."""
 
 NOVELTY_C = 30.0
-"""Default of C for novelty. With 1, a tenth to a half of a few hundred training rows are novel."""
+"""Default of C for novelty. With C = 1, 10 to 50 % of a few hundred training rows are novel."""
 
 TASKS = ("classification", "novelty", "regression")
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option beside its type."""
+    """Declaration of an option, except for its type, which is that of the field."""
 
     default: Any
-    help: str = ""  # for the command line, with the default if its value does not say it
-    low: float | None = None  # limits of a number, both included; None for what is no number
-    high: float = LARGEST
-    above: bool = False  # whether `low` itself is excluded
+    help: str = ""  # for the command line; explains the default if its value is no explanation
+    low: float | None = None  # lower limit of a number; None if the option is not a number
+    high: float = LARGEST  # upper limit; numbers equal to a limit are allowed
+    above: bool = False  # whether a number equal to `low` is forbidden
     whole: bool = False  # whether the number must be an integer
-    unit: str = ""  # what a number counts, for messages
-    choices: tuple[str, ...] = ()  # words that are allowed, perhaps in place of a number
-    read: Callable[[str], Any] | None = None  # from text to a value; ValueError if malformed
+    unit: str = ""  # what the number counts, such as " of seconds", for messages
+    choices: tuple[str, ...] = ()  # allowed words; the option may also be a number
+    read: Callable[[str], Any] | None = None  # parses text; raises ValueError if it is malformed
     metavar: str | None = None  # placeholder of the value in the usage text
-    name: str | None = None  # on the command line; None for that of the field, "" for a place
+    name: str | None = None  # on the command line; None: as the field; "": a positional argument
     flags: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     """For options without a value: name on the command line -> (value of the field, help)."""
     many: bool = False  # whether the option may be repeated, each time with a list of values
-    nargs: int | str | None = None  # of arguments of commands, as in argparse
+    nargs: int | str | None = None  # number of values, as in argparse
 
     def flag(self, name: str) -> str:
         """Name on the command line of the field `name`."""
         return self.name or "--" + name.replace("_", "-")
 
     def parse(self, text: str) -> Any:
-        """Value of an argument; InputError with the allowed values, without the option's name."""
+        """Parse an argument; an InputError lists the allowed values, but not the name."""
         if text in self.choices or (self.low is None and self.read is None):
             return self._checked(text, text)
         try:
@@ -68,7 +68,7 @@ class Option:
         return self._checked(value, text)
 
     def check(self, name: str, value: Any) -> Any:
-        """The value; InputError, which begins with `name`, if it is not allowed."""
+        """Return an allowed value; for any other raise an InputError that begins with `name`."""
         is_text = isinstance(value, str) and self.read is not None
         if self.low is not None and value not in self.choices and not is_text:
             check_number(name, value)
@@ -89,7 +89,7 @@ class Option:
         return value
 
     def _allowed(self, value: object) -> str:
-        """The allowed values in words; the upper limit is mentioned if it is exceeded."""
+        """The allowed values in words; the upper limit is named only if `value` exceeds it."""
         words = ", ".join(self.choices)
         if self.low is None:
             return f"one of {words}"
@@ -104,24 +104,24 @@ class Option:
 
 
 def option(default: Any, help: str = "", **declaration: Any) -> Any:
-    """Field of a record of options; see `Option` for what can be declared."""
+    """Field of a record of options; `Option` lists what can be declared."""
     return field(default=default, metadata={"option": Option(default, help, **declaration)})
 
 
 def file_name(text: str) -> str:
-    """The name of a file; InputError for an empty one, which a variable without a value gives."""
+    """Check the name of a file. An unset variable of the shell gives "", which is refused."""
     if not text:
         raise InputError("must be the name of a file, not ''")
     return text
 
 
 def switch(name: str, help: str, default: bool = False) -> Any:
-    """Field of a record of options that an option without a value, called `name`, reverses."""
+    """Field of a record that is true or false; the option `name`, without a value, reverses it."""
     return option(default, flags={name: (not default, help)})
 
 
 def option_fields(record: type) -> dict[str, Option]:
-    """Declarations of the fields of a record of options, by name."""
+    """Declarations of all options of a record, by the names of their fields."""
     fields = dataclasses.fields(record)
     return {each.name: each.metadata["option"] for each in fields if "option" in each.metadata}
 
@@ -130,7 +130,7 @@ Record = TypeVar("Record")
 
 
 def _documented(record: type[Record]) -> type[Record]:
-    """Append the declared parameters of a record of options to its docstring."""
+    """Append the options of a record to its docstring, as parameters."""
     lines = [inspect.cleandoc(record.__doc__ or ""), "", "Parameters", "----------"]
     for name, declared in option_fields(record).items():
         flags = "; ".join(f"{value}: {text}" for value, text in declared.flags.values())
@@ -142,9 +142,9 @@ def _documented(record: type[Record]) -> type[Record]:
 
 
 class _Checked:
-    """A record whose fields are checked; None is allowed if it is the default.
+    """A record that checks its fields; None is allowed if it is the default.
 
-    A size or a duration may also be text, as on the command line; the record holds its number.
+    A size or a duration may be given as text, as on the command line; the field is a number.
     """
 
     def __post_init__(self) -> None:
@@ -155,13 +155,13 @@ class _Checked:
 
 
 def _duration(text: str) -> float:
-    """Seconds of a duration: a number, or one with the unit s, m or h."""
+    """Parse a duration: a number of seconds, or a number with the unit s, m or h."""
     seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
     return float(text) if seconds is None else float(text[:-1]) * seconds
 
 
 def _column_names(text: str) -> list[str]:
-    """Names with commas between them; a name with a comma in it is quoted."""
+    """Parse names with commas between them; a name that contains a comma is quoted."""
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
@@ -172,7 +172,7 @@ _INT32 = COUNT | {"high": 2**31 - 1}
 _VERTICES = COUNT | {"low": START_ROWS}
 _COLUMNS: dict[str, Any] = {"read": _column_names, "metavar": "COLUMNS", "many": True}
 DURATION = POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
-"""Declaration of a duration: 90, or as text 90s, 30m or 2h."""
+"""Declaration of a duration, such as 90, 90s, 30m or 2h."""
 SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
 """Declaration of a share of the rows."""
 
@@ -180,56 +180,56 @@ SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
 @_documented
 @dataclass(frozen=True)
 class KernelOptions(_Checked):
-    """Kernel by name, and its parameters, of which ``gamma`` may still depend on the data."""
+    """Name and parameters of a kernel; ``gamma`` may be a rule, to be applied to the data."""
 
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "rbf, linear, poly, laplacian, tanimoto")
+    kernel: str = option("rbf", "kernel: rbf, linear, poly, laplacian or tanimoto")
     gamma: float | str = option(
         "auto",
-        "auto, from the squared distances of rows; scale, as in scikit-learn; or a number",
+        "gamma of the kernel: auto (from distances of rows), scale (as scikit-learn) or a number",
         choices=("auto", "scale"),
         **POSITIVE,
     )
-    degree: int = option(2, "of the poly kernel", **_INT32)
-    coef0: float = option(0.0, "of the poly kernel", low=0, high=1e100)
+    degree: int = option(2, "exponent of the poly kernel", **_INT32)
+    coef0: float = option(0.0, "constant added in the poly kernel", low=0, high=1e100)
 
 
 @_documented
 @dataclass(frozen=True)
 class TrainOptions(_Checked):
-    """Options of training, without those of the kernel and the data.
+    """Options of training, except those of the kernel and the data.
 
     `max_time` is in seconds, `memory_limit` in bytes, or text such as "30m" and "1GiB".
     """
 
-    C: float = option(1.0, "penalty C of squared slacks: the primal has C/2 xi^2", **POSITIVE)
+    C: float = option(1.0, "penalty of squared slacks xi: the primal has C/2 xi^2", **POSITIVE)
     # Names are checked against the registry of step rules, which this module cannot import.
-    method: str = option("auto", "auto, fw, mfw, swap, swap2, partan, cvm or corrective")
+    method: str = option("auto", "step rule: auto, fw, mfw, swap, swap2, partan, cvm, corrective")
     lmo: str = option(
-        "auto", "oracle that proposes toward vertices", choices=("auto", "full", "sampled")
+        "auto", "rows the oracle looks at: all or a sample", choices=("auto", "full", "sampled")
     )
     start: str = option(
-        "random", "first rows: random, or two far apart", choices=("random", "farthest")
+        "random", "vertices at the start: random or far apart", choices=("random", "farthest")
     )
     sample_size: int = option(
-        194, "rows that a single step draws (method corrective looks at blocks)", **COUNT
+        194, "rows that the sampled oracle draws; method corrective looks at blocks", **COUNT
     )
-    tol: float = option(1e-3, "target tolerance of the duality gap", **POSITIVE)
+    tol: float = option(1e-3, "duality gap at which training may end", **POSITIVE)
     stopping: str = option(
-        "relative", "gap that is compared with tol", choices=("relative", "absolute", "meb")
+        "relative", "kind of gap that tol limits", choices=("relative", "absolute", "meb")
     )
-    certify: bool = switch("--no-certify", "leave out the pass over all rows", default=True)
+    certify: bool = switch("--no-certify", "skip the pass that certifies the gap", default=True)
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
     max_time: float | None = option(
         None,
         "end after this time with the model found so far: 90, 90s, 30m, 2h (default: no limit)",
         **DURATION,
     )
-    seed: int = option(0, "seed of every random draw", **_SEED)
-    threads: int = option(1, "threads", **COUNT | {"high": 4096})
+    seed: int = option(0, "seed of all random draws", **_SEED)
+    threads: int = option(1, "number of threads", **COUNT | {"high": 4096})
     memory_limit: int | None = option(
         None,
-        "limit of the peak resident memory, such as 1GiB (default: half of the memory there is)",
+        "limit of the peak memory, such as 1GiB (default: half of the memory of the machine)",
         name="--memory",
         metavar="SIZE",
         low=0,
@@ -237,8 +237,8 @@ class TrainOptions(_Checked):
     )
     landmarks: int | None = option(
         None,
-        "N: learn weights of N rows of the data from all rows; none: train to the optimum; auto "
-        "(default): landmarks if the optimum takes too much",
+        "N: learn from all rows, with weights on N of them; none: train to the optimum; auto "
+        "(default): use landmarks if the optimum takes too much time or memory",
         **_VERTICES | {"choices": ("auto", "none"), "metavar": "{auto,N,none}"},
     )
     exact: bool = switch("--exact", "the same as --landmarks none")
@@ -252,8 +252,8 @@ class TrainOptions(_Checked):
             object.__setattr__(self, "landmarks", None)
         if self.stopping == "relative" and self.tol >= 1:
             raise InputError(
-                f"tol must be below 1 with stopping relative, not {self.tol:g}: a model of gap 1 "
-                f"is of no use; give a smaller --tol, or --stopping absolute"
+                f"tol must be below 1 with stopping relative, not {self.tol:g}: a model with gap 1 "
+                f"is useless; give a smaller --tol, or --stopping absolute"
             )
         for name in ("exact", "method", "lmo", "start", "stopping"):
             if self.landmarks is not None and getattr(self, name) != getattr(TrainOptions, name):
@@ -267,23 +267,23 @@ class TrainOptions(_Checked):
         return {name: getattr(self, name) for name in option_fields(TrainOptions)}
 
 
-KEEP = Option(10_000, "rows that the stream keeps at most", **_VERTICES)
-"""Declaration of how many rows a stream keeps: kernel values between so many take up to 625 MB."""
+KEEP = Option(10_000, "largest number of rows that the stream keeps", **_VERTICES)
+"""Number of rows that a stream keeps. The kernel values between 10,000 rows take up to 625 MB."""
 
 
 @_documented
 @dataclass(frozen=True)
 class TaskOptions(_Checked):
-    """What novelty and regression have beside `TrainOptions`."""
+    """Options of novelty and regression that `TrainOptions` does not have."""
 
     contamination: float | None = option(
         None,
-        "share of the rows that the model takes for novel (default: only rows below the margin)",
+        "share of training rows that count as novel (default: only rows below the margin)",
         **SHARE | {"high": 0.5},
     )
     epsilon: float = option(
         0.1,
-        "half the width of the tube around targets in which nothing is lost, in their units",
+        "largest error of a prediction that costs nothing, in units of the targets",
         **POSITIVE | {"above": False},
     )
 
@@ -294,18 +294,18 @@ SCALINGS = ("none", "minmax", "maxabs", "standard")
 @_documented
 @dataclass(frozen=True)
 class ConvertOptions(_Checked):
-    """What becomes of the rows and columns of an input."""
+    """How the rows and columns of an input are converted."""
 
     dense: bool | None = option(
         None,
         flags={
             "--dense": (True, "store dense rows (default: chosen by density)"),
-            "--sparse": (False, "store CSR rows"),
+            "--sparse": (False, "store sparse rows (CSR)"),
         },
     )
     scale: str = option(
         "none",
-        "scale columns of numbers; categories of --one-hot stay 0 and 1",
+        "scale columns of numbers: none, minmax, maxabs or standard; --one-hot stays 0 and 1",
         choices=SCALINGS,
         metavar="KIND",
     )
@@ -318,35 +318,35 @@ class ConvertOptions(_Checked):
     )
     shuffle: bool = switch("--no-shuffle", "keep the order of the rows", default=True)
     seed: int = option(0, "seed of the shuffle", **_SEED)
-    zero_based: bool = switch("--zero-based", "the first feature of the text is called 0, not 1")
+    zero_based: bool = switch("--zero-based", "LIBSVM text counts features from 0, not from 1")
     n_features: int | None = option(
         None,
-        "width of the file; features beyond it are dropped (default: that of the widest row)",
+        "number of features; those beyond it are dropped (default: as many as the widest row)",
         **_INT32,
     )
     compression: str = option(
-        "none", "smaller files, which take longer to read", choices=("none", "gzip")
+        "none", "gzip makes a smaller file, which is slower to read", choices=("none", "gzip")
     )
     label: str | None = option(
         None,
-        "labels: a column, a key of obs or an array (default: y)",
+        "name of the labels: of a column, a key of obs or an array (default: y)",
         metavar="NAME",
     )
     task: str = option(
         "classification",
-        "classification, novelty, or regression: labels are numbers (--like knows it)",
+        "classification, novelty, or regression, whose labels are numbers (--like implies it)",
         choices=TASKS,
         metavar="TASK",
     )
     one_hot: Sequence[str] = option(
-        (), "columns whose categories become features of 0 and 1, with commas", **_COLUMNS
+        (), "columns of which each category becomes a feature of 0 and 1, with commas", **_COLUMNS
     )
     target_encode: Sequence[str] = option(
         (),
-        "columns of many categories, which become shares of classes or means of targets",
+        "columns whose categories become numbers: shares of the classes, or the mean target",
         **_COLUMNS,
     )
-    dates: Sequence[str] = option((), "dates and times, as seconds since 1970", **_COLUMNS)
+    dates: Sequence[str] = option((), "columns of dates, to become seconds since 1970", **_COLUMNS)
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
     impute: str | None = option(
         None,
@@ -354,11 +354,11 @@ class ConvertOptions(_Checked):
         choices=("mean",),
     )
     missing_labels: str = option(
-        "refuse", "rows without a label are an error, or left out", choices=("refuse", "drop")
+        "refuse", "rows without a label: refuse the input, or drop them", choices=("refuse", "drop")
     )
     labels_as: str | None = option(
         None,
-        "new labels, such as 'normal=normal,*=attack'; * is every label that is not named",
+        "rename labels, such as 'normal=normal,*=attack'; * stands for all other labels",
         metavar="LABEL=NEW,...",
     )
     format: str = option(
@@ -374,12 +374,12 @@ class ConvertOptions(_Checked):
         },
     )
     delimiter: str | None = option(
-        None, "between cells of CSV (default: as in the first line)", metavar="C"
+        None, "character between cells of CSV (default: found in the first line)", metavar="C"
     )
     labels: str | os.PathLike[str] | None = option(
-        None, "labels in a file beside the rows, .npy", metavar="FILE", read=file_name
+        None, "file of labels (.npy), if they are not with the rows", metavar="FILE", read=file_name
     )
-    x_name: str = option("X", "name of the rows in a file of several arrays", metavar="NAME")
+    x_name: str = option("X", "array of the rows in a file of several arrays", metavar="NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -397,17 +397,17 @@ class ConvertOptions(_Checked):
 
     @property
     def targets(self) -> bool:
-        """Whether labels are the targets of a regression."""
+        """Whether the labels are targets of a regression."""
         return self.task == "regression"
 
     @property
     def of_columns(self) -> bool:
-        """Whether an option says what becomes of some column of a table."""
+        """Whether an option says how to convert columns of a table."""
         names = "one_hot", "target_encode", "dates", "drop", "impute"
         return any(getattr(self, name) for name in names)
 
     @property
     def for_tables(self) -> bool:
-        """Whether an option is given that only tables have."""
+        """Whether an option is given that has a meaning for tables only."""
         given = (self.label, self.header, self.delimiter) != (None, None, None)
         return given or self.of_columns or self.missing_labels != "refuse"

@@ -1,16 +1,16 @@
 """Which of scikit-learn's checks `ooc_fw.FrankWolfeSVC` does not pass, and why.
 
-The lists are for ``sklearn.utils.estimator_checks.parametrize_with_checks``, in tests of what is
-built on the estimators; the rest of the package does not import them.
+Give them to ``sklearn.utils.estimator_checks.parametrize_with_checks`` to test classes that are
+derived from the estimators. The rest of the package does not import this module.
 """
 
 _TOLERANCE = (
-    "weights and copies have the same optimum, but the check compares seven digits, and tol is "
-    "1e-3; it passes with tol=1e-9 and a number for gamma, which is an average over rows"
+    "weighted rows and copied rows have the same optimum, but the check compares seven digits, and "
+    "tol is 1e-3. It passes with tol=1e-9 and a fixed gamma: auto depends on the number of copies"
 )
 _SIGMOID = (
-    "the check expects that the most probable class is predicted everywhere; a sigmoid need not be "
-    "1/2 at decision value 0, nor coupling agree with votes, as in LIBSVM and scikit-learn's SVC"
+    "the check expects that the most probable class is predicted. As in LIBSVM and scikit-learn's "
+    "SVC, a sigmoid may differ from 1/2 at decision value 0, and coupling may disagree with votes"
 )
 
 EXPECTED_FAILED_CHECKS = {

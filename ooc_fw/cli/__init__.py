@@ -1,7 +1,7 @@
-"""The command line: `program`, ``main.py``, the commands in ``commands.py``, a module for each.
+"""The command line: `program` starts it, ``commands.py`` lists the commands, each has a module.
 
-Arguments are declared without numpy, h5py and the trainer, which the modules of commands import, so
-that ``ooc-fw --help`` starts at once.
+Only the modules of the commands import numpy, h5py and the trainer. The declarations of arguments
+do without them, so that ``ooc-fw --help`` answers at once.
 """
 
 import gc
@@ -12,9 +12,9 @@ from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of
 
 
 def program() -> int:
-    """Run the command of this process; when it is over, a signal does not change its status."""
+    """Run the command of this process. Signals after its end do not change the exit status."""
     raise_at_signals()
-    gc.disable()  # until the command begins: imports leave no garbage
+    gc.disable()  # until the command begins, since imports leave no garbage
     try:
         from ooc_fw.cli.main import main  # takes most of the time before a command begins
 
@@ -24,7 +24,7 @@ def program() -> int:
         ignore_signals()
         print("ooc-fw: interrupted", file=sys.stderr, flush=True)
         status = 128 + signal_of(interrupt)
-    if status > 128:  # Python would end by SIGINT if that came while text was executed
+    if status > 128:  # after a late SIGINT, Python would exit with a status of its own
         os._exit(status)
-    gc.freeze()  # the system takes the memory back as a whole
+    gc.freeze()  # there is no need to free objects one by one: the process ends
     return status

@@ -1,4 +1,4 @@
-"""A model applied to DATA, which are a data file, text, or a table like that of training."""
+"""Applying a model to DATA: a data file, text, or a table like the one of training."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class AppliedRows(NamedTuple):
     """Decision values of a block of rows."""
 
     values: Float64Array  # (n,) or (n, n_classifiers)
-    labels: Any = None  # (n,), if they were asked for
+    labels: Any = None  # (n,), or None if nobody asked for them
     row_ids: Int64Array | None = None  # (n,), from 0; None if the rows are in the user's order
-    n_rows: int = 0  # of the whole input, if the rows are numbered
+    n_rows: int = 0  # number of rows of the whole input, if there are `row_ids`
 
 
 def open_model(args: argparse.Namespace) -> Model:
-    """The model that is asked for; a word about one whose run was not over.
+    """Load the model of the arguments, with a warning if it is a checkpoint.
 
-    InputError for options of two classes, if the model has others.
+    InputError for options that need two classes, if the model has more or is a regression.
     """
     model = load_model(args.model)
     of_two = len(model.classes) == 2 and model.task != "regression"
     if not of_two:
-        why = f"is for two classes or novelty, which {args.model} has not; leave it out"
+        why = f"is for two classes or novelty, and {args.model} has neither; leave it out"
         common.refuse_given(args, ("threshold", "positive"), why)
     if model.run is not None:
         sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
@@ -51,10 +51,10 @@ def open_model(args: argparse.Namespace) -> Model:
 def apply_model(
     model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
 ) -> Iterator[AppliedRows]:
-    """Decision values of DATA block by block, as exact as is `wanted`, in the order of the file."""
+    """Yield decision values of DATA in blocks, in the order of the file; `wanted` is their use."""
     how: dict[str, Any] = {"threads": args.threads, "name": args.data}
     parsed = parsed_rows(model, args, with_labels=with_labels)
-    labels: AnyArray | None = None  # of the parsed rows whose decision values come next
+    labels: AnyArray | None = None  # labels of the parsed rows whose decision values come next
 
     def rows_like_training() -> Iterator[Rows]:
         nonlocal labels
@@ -88,9 +88,9 @@ def apply_model(
 def parsed_rows(
     model: Model, args: argparse.Namespace, *, with_labels: bool
 ) -> Iterator[tuple[AnyArray, Rows]] | None:
-    """Labels and raw rows of DATA block by block, if it is text or a table; else None.
+    """Labels and raw rows of DATA in blocks, if it is text or a table; None for other data.
 
-    What was left out is said in the end.
+    After the last block, notes tell the user what was left out.
     """
     kind = detect_format(args.data, is_table=model.table is not None)
     is_table = kind in TABLES
@@ -100,8 +100,8 @@ def parsed_rows(
     common.refuse_given(args, ["dask"], why)
     if is_table and model.table is None:
         raise InputError(
-            f"{args.data} is a table, and the model does not know how columns became features; "
-            f"convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
+            f"{args.data} is a table, and the model does not know how to turn columns into "
+            f"features; convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
     return _parsed(model, args, kind if is_table else "", with_labels=with_labels)
 
@@ -109,7 +109,7 @@ def parsed_rows(
 def _parsed(
     model: Model, args: argparse.Namespace, table: str, *, with_labels: bool
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and raw rows of a table with the format `table`, or of text."""
+    """Labels and raw rows of a table in the format `table`, or of text if this is empty."""
     notes: list[str] = []
     if table:
         like = vars(args).get("model") or args.resume

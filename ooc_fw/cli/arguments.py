@@ -1,4 +1,4 @@
-"""Arguments of the commands by name: those of `ooc_fw.options`, and those of commands alone."""
+"""Arguments of the commands by name: the options of `ooc_fw.options`, and further ones."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def flag(text: str) -> Option:
 
 
 def file_option(text: str, metavar: str = "FILE", **declaration: Any) -> Option:
-    """Declaration of an option that names a file, or of a place for one if its name is empty."""
+    """Declaration of an option that names a file; with ``name=""`` it is a positional argument."""
     return Option(None, text, read=options.file_name, metavar=metavar, **declaration)
 
 
 def values_option(name: str) -> Option:
-    """Declaration of a list of values of an option, such as 0.5,1,10."""
+    """Declaration of an option for several values of the argument `name`, such as 0.5,1,10."""
     declared = ARGUMENTS[name]
 
     def read(text: str) -> list[Any]:
         return [declared.parse(part) for part in text.split(",")]
 
-    return Option(None, f"values of {name}, such as 0.5,1,10", read=read, metavar="VALUES")
+    return Option(None, f"values of {name} to try, such as 0.5,1,10", read=read, metavar="VALUES")
 
 
 def _class_weight(text: str) -> dict[str, float] | str:
-    """Weight of each class by its label, or "balanced"."""
+    """Parse the weight of each class, by its label, or "balanced"."""
     if text == "balanced":
         return text
     with suppress(ValueError):
@@ -55,53 +55,53 @@ ARGUMENTS = {
     "C": replace(
         _TRAIN["C"],
         default=None,
-        help=f"penalty of a unit squared slack (default: 1; of novelty {options.NOVELTY_C:g})",
+        help=f"penalty of squared errors in training (default: 1; novelty: {options.NOVELTY_C:g})",
     ),
-    "threads": replace(_TRAIN["threads"], default=None, help="threads (default: all CPUs)"),
+    "threads": replace(_TRAIN["threads"], default=None, help="threads to use (default: all CPUs)"),
     "contamination": _TASK["contamination"],
     "epsilon": replace(_TASK["epsilon"], default=None),
     "data": file_option(
-        "a file of ooc-fw convert, or other HDF5, AnnData, zarr or .npy", "DATA", name=""
+        "rows to read: a file of ooc-fw convert, other HDF5, AnnData, zarr, .npy", "DATA", name=""
     ),
-    "model": file_option("file written by ooc-fw train or tune", "MODEL", name=""),
-    "output": file_option("model file (default: DATA with the suffix .model.h5)", "MODEL"),
+    "model": file_option("model file of ooc-fw train or tune", "MODEL", name=""),
+    "output": file_option("model file to write (default: DATA with suffix .model.h5)", "MODEL"),
     "task": Option(
         "classification",
-        "classification, novelty (rows like these: 1, others: -1), or regression",
+        "classification, regression, or novelty, which predicts 1 for rows like these, else -1",
         choices=options.TASKS,
         metavar="TASK",
     ),
-    "ordinary": Option(None, "of novelty: learn these rows alone", metavar="LABEL"),
+    "ordinary": Option(None, "label of the rows that novelty learns", metavar="LABEL"),
     "metric": Option(
         "auto",
-        "accuracy, balanced_accuracy, auc, r2; auto is accuracy, auc of novelty, r2 of regression",
+        "what to maximise: accuracy, balanced_accuracy, auc or r2; auto depends on the task",
         metavar="METRIC",
     ),
-    "probability": flag("let the model give probabilities, in up to twice the time"),
+    "probability": flag("train a model that gives probabilities; takes up to twice the time"),
     "class_weight": Option(
         None,
-        "factors of C for rows of some classes, such as --class-weight=-1=1,1=9, or balanced: "
-        "inversely proportional to the rows of each class",
+        "factors of C for some classes, such as --class-weight=-1=1,1=9; balanced: the more rows a "
+        "class has, the smaller is its factor",
         read=_class_weight,
         metavar="balanced|LABEL=W,...",
     ),
-    "checkpoint": file_option("write the model so far now and then"),
+    "checkpoint": file_option("file to which the run regularly writes its model so far"),
     "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **options.DURATION),
-    "resume": file_option("go on from a checkpoint; with --stream from a model"),
-    "log": file_option("write events as JSON; --resume appends"),
-    "dry_run": flag("print the kind of model and the plan of memory, train nothing"),
+    "resume": file_option("checkpoint to go on from; with --stream, a model to update"),
+    "log": file_option("file for events of the run, as JSON; --resume appends to it"),
+    "dry_run": flag("print the kind of model and the memory plan, but train nothing"),
     "stream": flag("read DATA once, in bounded memory; also LIBSVM text, or - for standard input"),
     "keep": options.KEEP,
     "dask": Option(
         None,
-        "where passes over the file run: on threads or processes of Dask, as many as --threads, "
-        "or on the cluster at tcp://HOST:PORT (default: without Dask)",
+        "run passes over the file in Dask: on threads or processes (as many as --threads), or on "
+        "the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),
     "test_share": Option(0.3, "share of the rows in the test file", **options.SHARE),
     "decision": flag(
-        "decision values (margin at -1 and 1, positive for the larger label); of more than two "
-        "classes for each pair, or, of a landmark model, for each class against the rest"
+        "print decision values: 1 and -1 are the margin, positive means the larger label. Of three "
+        "classes or more, each pair has a value; in a landmark model, each class against the rest"
     ),
     "threshold": Option(
         None,
@@ -111,20 +111,20 @@ ARGUMENTS = {
     ),
     "positive": Option(
         None,
-        "the class to be found (default: the larger of two labels, or novel rows)",
+        "class that counts as positive (default: the larger of two labels, or novel rows)",
         metavar="LABEL",
     ),
-    "figure": file_option("draw it (.png, .svg, .pdf; matplotlib)"),
-    "top": Option(20, "columns in table and figure; JSON has all", **options.COUNT),
+    "figure": file_option("draw the result to this file (.png, .svg, .pdf; needs matplotlib)"),
+    "top": Option(20, "number of columns in table and figure; JSON has all", **options.COUNT),
     "json": flag("print the result as one JSON object"),
-    "quiet": flag("no progress and no summary"),
-    "verbose": flag("more messages: sizes, choices, memory, phases"),
+    "quiet": flag("show no progress and no summary"),
+    "verbose": flag("show more messages: sizes, choices, memory, phases"),
 }
-"""All arguments of commands; `ooc_fw.cli.commands` says what some commands change."""
+"""All arguments of commands; `ooc_fw.cli.commands` changes a few for single commands."""
 
 
 def given_arguments(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
-    """Those of the arguments `names` that are not the defaults, for a command line."""
+    """Words of a command line that give the arguments in `names` which differ from the default."""
     words = []
     for name in names:
         declared = ARGUMENTS[name]

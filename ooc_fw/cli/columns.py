@@ -1,4 +1,4 @@
-"""Columns that ``ooc-fw info`` met in the beginning of a table, and options to convert them."""
+"""What ``ooc-fw info`` says of the columns of a table, from its first rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from ooc_fw.convert.readers import Words
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
-Advice: TypeAlias = tuple[str, ...]
-"""A sentence, which may be empty, and options of the next command that follow from it."""
+Advice: TypeAlias = tuple[str, ...]  # a sentence, perhaps empty, and options for the next command
 
 
 def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any], list[Advice]]:
-    """Content of the beginning of a table, and how to convert it."""
+    """Facts about a table, from its first rows, and how to convert it."""
     options = common.record_from(ConvertOptions, args, label=None)
     with open_table(args.data, kind, options) as table:
         if args.label:
@@ -37,11 +36,11 @@ def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any],
     columns: dict[str, Any] = {name: {"holds": holds} for name, holds in table.kinds.items()}
     columns |= {name: _facts(words) for name, words in read.items() if isinstance(words, Words)}
     result = {"kind": "table", "format": kind, "n_columns": len(columns), "columns": columns}
-    return result, [*_on_table(columns, args.label)]
+    return result, [*_on_table(columns, args.label, max(map(len, read.values()), default=0))]
 
 
 def _facts(column: Words) -> dict[str, Any]:
-    """What a column holds, its missing cells and its different values."""
+    """What a column holds, and how many cells are missing and how many values differ."""
     values = {word: tables.parse_number(word) for word in column.values}
     known = [k for k, value in enumerate(values.values()) if value == value]  # not NaN
     strange = [word for word, value in values.items() if value is None]
@@ -52,44 +51,45 @@ def _facts(column: Words) -> dict[str, Any]:
     return {"holds": holds, "missing": missing, "different": len(known)}
 
 
-def _on_table(columns: dict[str, dict[str, Any]], label: str | None) -> Iterator[Advice]:
-    """An option for each column that does not hold numbers."""
+def _on_table(columns: dict[str, Any], label: str | None, n_rows: int) -> Iterator[Advice]:
+    """Advice on labels, on each column that does not hold numbers, and on scaling."""
     if label is None:
         yield "no column is named as the labels: name one with --label", "--label", "COLUMN"
     else:
         yield from on_labels(columns[label].get("different", 0), columns[label].get("missing", 0))
     names = [name for name in columns if name != label]
-    uses = {name: _option(columns[name]) for name in names}
+    uses = {name: _option(columns[name], n_rows) for name in names}
     for option in ("--one-hot", "--target-encode", "--dates", "--drop"):
         chosen = [name for name in names if uses[name] == option]
         if chosen:
-            cells = io.StringIO()  # with quotes around names that hold a comma
+            cells = io.StringIO()  # csv quotes the names that contain a comma
             csv.writer(cells, lineterminator="").writerow(chosen)
             yield "", option, cells.getvalue()
     plain = [columns[name] for name in names if uses[name] in ("", "--one-hot", "--dates")]
     if any(facts.get("missing", 0) for facts in plain):
         yield "", "--impute", "mean"
-    # Rows that are mostly zeros stay sparse if the scaling leaves zeros what they are.
+    # If most features are 0 or 1 from words, keep the rows sparse: maxabs leaves zeros unchanged.
     n_words = sum(columns[name]["different"] for name in names if uses[name] == "--one-hot")
     is_thin = n_words > 3 * len(plain) and "--dates" not in uses.values()
     yield "", "--scale", "maxabs" if is_thin else "standard"
 
 
-def _option(facts: dict[str, Any]) -> str:
-    """The option for a column, "" for numbers."""
+def _option(facts: dict[str, Any], n_rows: int) -> str:
+    """The option for a column, "" for numbers; words that differ in every row teach nothing."""
     if facts["holds"] == "dates":
         return "--dates"
-    if facts.get("different", 0) == 0:
-        return "--drop"
-    if facts["holds"] == "numbers":
+    different = facts.get("different", 0)
+    if facts["holds"] == "numbers" and different > 0:
         return ""
-    return "--one-hot" if facts["different"] <= 30 else "--target-encode"
+    if 0 < different <= 30:
+        return "--one-hot"
+    return "--drop" if different in (0, n_rows - facts.get("missing", 0)) else "--target-encode"
 
 
 def on_labels(n_classes: int, n_missing: int) -> Iterator[Advice]:
-    """What is wrong with labels, and the task that many of them hint at."""
+    """Advice on missing labels, and on labels so many that they are probably amounts."""
     if n_missing:
-        way = "training refuses them; --missing-labels drop leaves out their rows"
+        way = "training refuses them; --missing-labels drop leaves these rows out"
         yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
     if n_classes > 100:
         yield (f"there are {n_classes} different labels; amounts need --task regression",)

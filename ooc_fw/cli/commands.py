@@ -1,8 +1,8 @@
-"""The commands: what they are called, what they do, their arguments, and which function runs each.
+"""The commands: their names, help texts and arguments, and the function that runs each.
 
-Arguments are declared in ``arguments.py``; a command names them, and a word that ends in a colon
-begins a titled group. A command is run by a function from parsed arguments to an exit status, in a
-module that is imported when the command is called: help and usage errors need no numbers.
+Arguments are declared in ``arguments.py``. A command lists their names; a word that ends in a colon
+begins a titled group. The function takes the parsed arguments and returns the exit status. Its
+module is imported when the command is called, so that help and usage errors need no numpy.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from ooc_fw.options import COUNT, Option
 from ooc_fw.report.figures import PANELS
 
 DONE, NO, USAGE, FAILED = 0, 1, 2, 3
-"""Exit statuses: done; the answer is no, such as a gap above the tolerance or a damaged file; wrong
-input or usage; a failure such as a full disk, no time for a model, or an error of the program
-itself. After a signal the status is 128 plus its number."""
+"""Exit statuses. NO: the answer is no, such as a gap above the tolerance or a damaged file. USAGE:
+wrong input or usage. FAILED: a full disk, no time for a model, or an error of the program itself.
+After a signal the status is 128 plus its number."""
 
 
 class Command(NamedTuple):
-    """A command, by the module and the function that run it."""
+    """A command, its help and its arguments."""
 
-    runs: str
-    help: str  # a sentence, and what is added to it
-    arguments: str  # of those with a bar between them only one can be given
-    own: Mapping[str, Option] = {}  # those that are its own
+    runs: str  # module.function in ``ooc_fw/cli``
+    help: str  # a sentence, perhaps followed by a description
+    arguments: str  # their names; of names with a bar between them, only one can be given
+    own: Mapping[str, Option] = {}  # declarations for this command only
 
     @property
     def names(self) -> list[str]:
-        """Names of the arguments."""
+        """Names of all arguments of the command."""
         words = self.arguments.replace("|", " ").split()
         return [word for word in words if not word.endswith(":")]
 
 
-_ALSO_TEXT = f"{ARGUMENTS['data'].help}; LIBSVM text, CSV, Parquet, Arrow; - is standard input"
+_ALSO_TEXT = f"{ARGUMENTS['data'].help}, LIBSVM text, CSV, Parquet, Arrow; - is standard input"
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
 _INPUTS = """IN [IN ...] OUT.h5: text or CSV (also compressed), Parquet or Arrow files or
 folders of them, .npy, HDF5, zarr; - is standard input"""
-_PREDICTIONS = "FILE.csv has columns; any other name: lines as on standard output"
+_PREDICTIONS = "file for predictions: FILE.csv has columns, any other name has the printed lines"
 
 COMMANDS = {
     "convert": Command(
@@ -71,7 +71,7 @@ the order of the rows and the scaling.""",
     ),
     "info": Command(
         "info.run",
-        "What data or a model hold, and what to do before training.",
+        "Describe data or a model, and suggest the next command.",
         "data label header data: labels x_name zero_based messages: json",
         _TEXT,
     ),
@@ -100,8 +100,8 @@ its duality gap over all rows is certified.
         "tune.run",
         """Find the best kernel, C and gamma, and train with them.
 
-Candidates are trained on a sample and validated on other rows; the best go on
-to more rows, and the best of all is trained on all rows.
+Candidates are trained on a sample and validated on other rows. The best ones
+are trained on more rows, and the winner is trained on all rows.
 
   ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
@@ -109,7 +109,7 @@ to more rows, and the best of all is trained on all rows.
         what_is_tried: degree coef0 validation: metric seed
         training: tol landmarks exact threads messages: json quiet|verbose""",
         {
-            "kernel": Option(None, "kernels (default: rbf,laplacian)", metavar="NAMES"),
+            "kernel": Option(None, "kernels to try (default: rbf,laplacian)", metavar="NAMES"),
             "C": values_option("C"),
             "gamma": values_option("gamma"),
             "max_time": replace(ARGUMENTS["max_time"], help="end after this time (default: 10m)"),
@@ -120,40 +120,40 @@ to more rows, and the best of all is trained on all rows.
         """Apply a model to rows.
 
 Print the predicted label of each row, one a line, in the order of the rows
-before any shuffling. Text and tables are made like the training data.""",
+before any shuffling. Text and tables are converted like the training data.""",
         """model data output decision probability threshold threads dask
         data: x_name zero_based messages: json quiet|verbose""",
         {
             **_TEXT,
-            "probability": flag("the probability of each class, of models that give them"),
+            "probability": flag("print the probability of each class, if the model has them"),
             "output": replace(file_option(_PREDICTIONS), default="-"),
         },
     ),
     "evaluate": Command(
         "evaluate.run",
-        """How good a model is on labelled rows.
+        """Measure how good a model is on labelled rows.
 
-A label the model does not know counts as wrong. Measures are scikit-learn's.""",
+Labels that the model does not know count as wrong. scikit-learn's measures.""",
         """model data label positive threshold threads dask figure
         data: labels x_name zero_based messages: json quiet|verbose""",
         _TEXT,
     ),
     "importance": Command(
         "models.importance",
-        """Which columns matter to a model.
+        """Measure how much each column matters to a model.
 
-By how much the decision value changes, root mean square, with a standard
-deviation of the column. Columns that tell the same share what they matter.""",
+The root mean square change of the decision value, if the column changes by its
+standard deviation. Columns with the same information share their importance.""",
         "model data rows top figure threads dask data: x_name messages: json quiet|verbose",
-        {"rows": Option(10_000, "rows that are looked at, or all", choices=("all",), **COUNT)},
+        {"rows": Option(10_000, "number of rows to look at, or all", choices=("all",), **COUNT)},
     ),
     "certify": Command(
         "models.certify",
         """Measure the duality gap of a model over its training data.
 
-The exit status is 0 if the tolerance is met, 1 if it is not; a tolerance T
-bounds what is lost of the objective by 1 - (1 - T)^2. The gap of a landmark
-model is that share itself, within the span of the landmarks.""",
+The exit status is 0 if the gap is within the tolerance T, else 1. The objective
+is then within a share 1 - (1 - T)^2 of the optimum. The gap of a landmark model
+is this share itself, within the span of the landmarks.""",
         """model data label tol threads dask
         data: labels x_name messages: json quiet|verbose""",
     ),
@@ -161,8 +161,8 @@ model is that share itself, within the span of the landmarks.""",
         "models.export",
         """Write a model as an ONNX graph.
 
-The input X has rows before scaling. Outputs are label, decision and, of a
-model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
+The input X is rows before scaling. Outputs are label, decision and perhaps
+probabilities; a regression has prediction instead. Needs ooc-fw[onnx].""",
         "model output messages: json",
         {"output": file_option("file to write", "OUT.onnx", name="")},
     ),
@@ -170,25 +170,25 @@ model that gives them, probabilities; or prediction. Needs ooc-fw[onnx].""",
         "plot.run",
         """Draw logs of training runs.
 
-Several logs of ooc-fw train --log share the axes. Needs ooc-fw[plot].""",
+Several logs are drawn into the same axes. Needs ooc-fw[plot].""",
         "logs output panels messages: json",
         {
-            "logs": file_option("of ooc-fw train; may still grow", "LOG", name="", nargs="+"),
-            "panels": Option(",".join(PANELS), "what is drawn", metavar="NAMES"),
-            "output": file_option("default: the first LOG with suffix .png", "FIGURE"),
+            "logs": file_option("logs of ooc-fw train --log", "LOG", name="", nargs="+"),
+            "panels": Option(",".join(PANELS), "panels to draw", metavar="NAMES"),
+            "output": file_option("figure file (default: first LOG with suffix .png)", "FIGURE"),
         },
     ),
     "demo": Command(
         "demo.run",
         "Convert, train, certify and evaluate on a small data set.",
         "output",
-        {"output": file_option("keep the files here", "DIR", name="", nargs="?")},
+        {"output": file_option("folder to keep the files in", "DIR", name="", nargs="?")},
     ),
     "help": Command(
         "main.show_help",
-        "Print a guide, such as tutorial or gap; without TOPIC their list.",
+        "Print a guide, such as tutorial or gap; without TOPIC, list the guides.",
         "topic",
-        {"topic": Option(None, "a guide", name="", metavar="TOPIC", nargs="?")},
+        {"topic": Option(None, "name of a guide", name="", metavar="TOPIC", nargs="?")},
     ),
     "warm-up": Command(
         "demo.warm_up",

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(args: argparse.Namespace) -> int:
-    """How good a model is on labelled rows."""
+    """Measure how good a model is on labelled rows."""
     model = open_model(args)
     if args.figure is not None:
         check_outputs([Output("figure", args.figure)], common.inputs_of(args))
@@ -41,13 +41,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judge_numbers(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Any]:
-    """Measures of a regression; targets and predictions."""
+    """Measures of a regression, and the array of its targets and predictions."""
     parts = []
     for block in apply_model(model, args, Wanted(), with_labels=True):
         if block.labels.dtype.kind not in "biuf":
             raise InputError(
-                f"the labels of {args.data} are words, and the model predicts numbers; name other "
-                f"labels"
+                f"the model predicts numbers, but the labels of {args.data} are words; name others"
             )
         parts.append(np.stack([block.labels.astype(float), block.values]))
     both = np.concatenate(parts, axis=1)
@@ -61,17 +60,17 @@ def _judge_numbers(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
 
 
 class Judged(NamedTuple):
-    """Rows with what was predicted; columns are None if they have no meaning."""
+    """Labels and predictions of all rows; the last three need a model of two classes."""
 
-    given: npt.NDArray[np.int32]  # place of the label among the names
-    found: npt.NDArray[np.int32]
-    positive: npt.NDArray[np.bool_] | None = None
-    scores: Float64Array | None = None  # of two classes, larger for the positive one
-    chances: Float64Array | None = None  # probability of the larger of two labels
+    given: npt.NDArray[np.int32]  # place of each row's label in the list of names
+    found: npt.NDArray[np.int32]  # place of the predicted label
+    positive: npt.NDArray[np.bool_] | None = None  # whether the label is the positive class
+    scores: Float64Array | None = None  # decision values, larger for the positive class
+    chances: Float64Array | None = None  # probability of the larger label, if it is known
 
 
 def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Judged]:
-    """Measures of classes, and the rows."""
+    """Measures of a classifier or a novelty model, and the labels and predictions of all rows."""
     known = [format_label(value) for value in model.classes.tolist()]
     positive = args.positive or known[0 if model.task == "novelty" else -1]
     if positive not in known:
@@ -80,10 +79,11 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     n_unknown = int(np.count_nonzero(seen.given >= len(known)))
     found = format_labels(names[len(known) :][:5])
     if n_unknown == len(seen.given):
-        raise InputError(
-            f"no label in {args.data} is a class of the model (known: "
-            f"{format_labels(model.classes)}; found: {found}); name another column with --label"
-        )
+        way = "name another column with --label"
+        if model.task == "novelty":
+            way = "make the labels 1 and -1: ooc-fw convert --labels-as 'normal=1,*=-1'"
+        words = f"(known: {format_labels(model.classes)}; found: {found}); {way}"
+        raise InputError(f"no label in {args.data} is a class of the model {words}")
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
         logger.warning(sentence, n_unknown, len(seen.given), args.data, found)
@@ -100,7 +100,7 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
 
 
 def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[Any], float]:
-    """All rows, the names (classes first, then labels unknown to the model), the Brier score."""
+    """All rows, the names (classes, then labels that the model does not know), the Brier score."""
     classes = model.classes.tolist()
     of_two = len(classes) == 2
     cut = args.threshold or 0.0
@@ -127,10 +127,10 @@ def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, l
 
 
 def class_measures(given: AnyArray, found: AnyArray, names: Sequence[Any]) -> dict[str, Any]:
-    """Measures of all rows and of each class, NaN if there is nothing to divide by.
+    """Measures of all rows and of each class; a division by zero gives NaN.
 
-    The balanced accuracy is the mean recall of the given labels; ``macro`` has means of what is not
-    NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
+    The balanced accuracy is the mean recall of the given labels; ``macro`` has means over classes
+    without NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
     """
     order = sorted(range(len(names)), key=names.__getitem__)
     how: dict[str, Any] = {"zero_division": np.nan, "output_dict": True}
@@ -156,7 +156,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
         rows.append([name, *("-" if x != x else f"{x:.4f}" for x in ratios), f"{count:.0f}"])
     lines += ["", *common.table(rows)]
     names = [*result["classes"]]
-    if len(names) > 20:  # a screen has no room for them
+    if len(names) > 20:  # the table would be wider than a screen
         return lines
     rows = [[name, *row] for name, row in zip(names, result["confusion"], strict=True)]
     lines += ["", "confusion (given below, predicted to the right)"]

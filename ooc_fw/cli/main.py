@@ -1,7 +1,7 @@
-"""Entry point of ``ooc-fw``: the commands, and the message and exit status when one fails.
+"""Entry point of ``ooc-fw``: runs a command; if it fails, prints a message and sets the status.
 
 `ooc_fw.cli.commands` lists the exit statuses. A signal gives 128 plus its number: 130 for Ctrl-C,
-143 for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) when nobody reads the output any more.
+143 for SIGTERM, 129 for SIGHUP, 141 (SIGPIPE) if the reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ooc_fw.system.files import Stream
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its arguments are those of the process by default. Returns the status."""
+    """Run a command and return its status; by default, `argv` are the arguments of the process."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed when the program began
             setattr(sys, name, open(os.devnull, mode))
@@ -45,13 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # Python would print an error for what is left at exit
+        except OSError:  # discard the rest: at exit, Python would print an error about it
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return status
 
 
 def _failure(error: BaseException) -> tuple[str, int]:
-    """What is said of an exception that ended a command, and the exit status."""
+    """The message for an exception that ended a command, and the exit status."""
     if isinstance(error, BrokenPipeError):
         return "", 141
     if isinstance(error, KeyboardInterrupt) or raised:
@@ -74,11 +74,11 @@ def _failure(error: BaseException) -> tuple[str, int]:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
-    except SystemExit as exit_request:  # raised by argparse after it printed a help text
+    except SystemExit as exit_request:  # argparse raises it after printing a help text
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
-    args.started = time.perf_counter()  # imports count: the user waits
+    args.started = time.perf_counter()  # before the imports, for which the user waits
     module, _, function = COMMANDS[args.command].runs.partition(".")
     if getattr(args, "stream", False):
         module = "stream"
@@ -92,7 +92,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 @contextmanager
 def _messages_on_stderr() -> Iterator[None]:
-    """Print log messages and warnings of the library, a line each."""
+    """Print log messages and warnings of the library on standard error, a line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Sentence())
     logger = logging.getLogger("ooc_fw")
@@ -115,7 +115,7 @@ class _Sentence(logging.Formatter):
 
 
 def show_help(args: Namespace) -> int:
-    """Print a guide, such as tutorial or gap; without TOPIC their list."""
+    """Print a guide, such as tutorial or gap; without TOPIC, list the guides."""
     folder = files("ooc_fw") / "guides"
     guides = sorted(path.name[:-3] for path in folder.iterdir() if path.name.endswith(".md"))
     topic = args.topic or "index"

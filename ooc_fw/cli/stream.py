@@ -1,4 +1,4 @@
-"""``ooc-fw train --stream``: a model from rows that are read once, alone or after another model."""
+"""``ooc-fw train --stream``: a new model, or the update of one, from rows that are read once."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _TAKEN = (
 
 
 class Chunks(NamedTuple):
-    """Labels and rows of DATA, their classes if these are known, and what a model is like."""
+    """DATA in chunks."""
 
-    rows: Iterator[tuple[Any, Any]]
-    classes: AnyArray | None = None
-    like: RowSource | Model | None = None
+    rows: Iterator[tuple[Any, Any]]  # labels and rows of each chunk
+    classes: AnyArray | None = None  # None until they are read from the first chunk
+    like: RowSource | Model | None = None  # has the scaling and the column names of the model
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train on one pass, save, report; after a signal the model is that of the chunks before."""
+    """Train while reading once, save and report; a signal ends the run after its last chunk."""
     unused = {*COMMANDS["train"].names} - {*_TAKEN.split()}
     why = "has no part in --stream; leave one of them out"
     common.refuse_given(args, sorted(unused), why)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         stream = None
         if before is not None:
-            # Rows beyond the last support vector are not known, and count as not seen.
+            # The model does not tell how many rows came after its last support vector.
             stream = Stream.after(before, options, args.keep, int(before.rows.max()) + 1)
         model, n_rows, number = _learn(args, options, chunks, stream, progress.callbacks, interrupt)
         output = place.save(model, complete=number is None)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         logger.warning(words, n_rows, place.note(output))
     report = (
         f"{model.status}: relative gap {common.format_gap(model.sampled_gap)}, over the rows read "
-        f"last, not certified; {result['n_support']} support vectors of {n_rows} rows read once"
+        f"last, not certified; {result['n_support']} support vectors; {n_rows} rows read once"
     )
     common.print_result(args, result, [output], [report])
     return place.status(number)
@@ -95,9 +95,9 @@ def _learn(
     callbacks: Sequence[Callback],
     interrupt: DeferredInterrupt,
 ) -> tuple[Model, int, int | None]:
-    """Model of all rows up to the end or a signal, their number, and that of the signal.
+    """Model of all rows up to the end or a signal, the number of rows, the number of the signal.
 
-    The chunk in which the signal arrives counts as not read.
+    The chunk in which the signal arrives is not learned and not counted.
     """
     name = "standard input" if args.data == "-" else args.data
     classes = chunks.classes
@@ -115,7 +115,7 @@ def _learn(
             if classes is None:
                 classes = label_values(source)
             if stream is None:
-                without_offsets(source)  # a warning if float32 makes several values one
+                without_offsets(source)  # warns if different values are equal in float32
                 kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
@@ -124,7 +124,7 @@ def _learn(
         if stream is None or stream.n_rows == n_before:
             raise
         number = signal_of(error)
-    assert stream is not None  # readers refuse what has no rows
+    assert stream is not None  # readers refuse data without rows
     assert classes is not None
     model = stream.model(classes, chunks.like)
     if chunks.like is None:
@@ -135,23 +135,23 @@ def _learn(
 
 
 def _model_before(args: argparse.Namespace) -> Model:
-    """The model that new rows update."""
+    """Load the model that the new rows update."""
     model = load_model(args.resume)
-    why = f"is that of {args.resume}, which --resume goes on from; leave it out"
+    why = f"cannot change: --resume takes it from {args.resume}; leave it out"
     common.refuse_given(args, ("C", *option_fields(KernelOptions)), why)
     faults = {
         f"is for {model.task}": model.task != "classification",
         "has landmarks": model.kind == "landmarks",
         "has weights of rows": model.penalties is not None,
     }
-    only = ", and a stream updates exact models of classes without weights; train on all rows"
+    only = "; a stream can update exact classifiers without weights only: train on all rows"
     common.refuse({f"{args.resume} {fault}{only}": holds for fault, holds in faults.items()})
     return model
 
 
 @contextmanager
 def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
-    """Chunks of DATA, made like those of the model before."""
+    """Open DATA as chunks; for an update they are converted like the data of the model before."""
     blocks = None if before is None else parsed_rows(before, args, with_labels=True)
     if before is not None and blocks is not None:
         like = ((labels, [*like_training(before, [rows])]) for labels, rows in blocks)

@@ -1,8 +1,8 @@
-"""Examples of the guides, on data that are made up: commands, and the files that they begin with.
+"""Examples of the guides: commands, and functions that write the made-up data for them.
 
     python -m ooc_fw.guides.examples NAME
 
-Results go to a new folder, NAME-example.
+The files of an example go to a new folder, NAME-example.
 """
 
 import os
@@ -55,7 +55,7 @@ evaluate late.h5 test.h5
 importance late.h5 test.h5 --figure tables.svg
 """,
 }
-"""Commands of each example, which run one after the other."""
+"""Commands of each example, in the order in which they run."""
 
 
 def _write_cells(rng: np.random.Generator) -> None:

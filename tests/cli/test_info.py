@@ -107,7 +107,7 @@ def test_a_table(ooc_fw, describe, tmp_path):
     assert result["columns"]["size"] == {"holds": "numbers", "missing": 0, "different": 60}
     assert result["columns"]["same"]["missing"] == 1
     assert result["next"] == [
-        f"ooc-fw convert '{path}' 'my table.h5' --label y --one-hot colour --target-encode name "
+        f"ooc-fw convert '{path}' 'my table.h5' --label y --one-hot colour --drop name "
         "--impute mean --scale standard"
     ]
     words = ooc_fw("info", path).words

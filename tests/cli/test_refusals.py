@@ -107,8 +107,8 @@ train --stream - -o new.h5 < one-class.txt => all rows of standard input have th
 train --stream - -o new.h5 < nan.txt => standard input, line 2 => not a finite number
 train --stream - -o new.h5 < equal.txt => all rows of standard input are equal => gamma
 train --stream - -o new.h5 < zero.txt => standard input, line 1 => --zero-based
-train --stream people.csv --resume people.model.h5 -o new.h5 --C 7 => --C is that of => leave it out
-train --stream people.csv --resume people.model.h5 -o new.h5 --gamma 0.5 => --gamma is that of
+train --stream people.csv --resume people.model.h5 -o new.h5 --C 7 => --C cannot change => leave it out
+train --stream people.csv --resume people.model.h5 -o new.h5 --gamma 0.5 => --gamma cannot change
 train --stream no-age.csv --resume people.model.h5 -o new.h5 => lacks column 'age'
 train --stream no-kind.csv --resume people.model.h5 -o new.h5 => no column 'kind' => --label
 train --stream fair-kind.csv --resume people.model.h5 -o new.h5 => row 1 of => label fair
@@ -149,8 +149,8 @@ evaluate m.h5 X.npy => X.npy has no labels
 evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: no, yes)
 evaluate m.h5 other.txt => no label in => (known: -7, 3; found: 5) => --label
 evaluate m.h5 d.h5 --figure new.gif => has to end in .png, .svg or .pdf, not new.gif
-evaluate novel.h5 d.h5 --labels words.npy => known: -1, 1; found: no, yes
-evaluate numbers.h5 d.h5 --labels words.npy => are words, and the model predicts numbers
+evaluate novel.h5 d.h5 --labels words.npy => known: -1, 1; found: no, yes => --labels-as
+evaluate numbers.h5 d.h5 --labels words.npy => predicts numbers, but the labels of d.h5 are words
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
 evaluate people.model.h5 no-label.csv => the label is missing => --missing-labels drop
 evaluate people.model.h5 people.csv --labels y.npy => has its labels in a column
