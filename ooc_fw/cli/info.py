@@ -34,7 +34,7 @@ from ooc_fw.system.errors import format_label
 
 
 def run(args: argparse.Namespace) -> int:
-    """What data or a model hold, and what to do before training."""
+    """Describe data or a model, and suggest the next command."""
     is_table = args.label is not None or args.header is not None
     kind = formats.detect_format(args.data, is_table=is_table)
     if kind == "hdf5" and common.is_model(Path(args.data)):

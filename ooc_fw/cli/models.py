@@ -46,7 +46,7 @@ def certify(args: argparse.Namespace) -> int:
 
 
 def importance(args: argparse.Namespace) -> int:
-    """Which columns matter to a model."""
+    """Measure how much each column matters to a model."""
     if args.figure is not None:
         check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)

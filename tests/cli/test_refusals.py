@@ -107,8 +107,8 @@ train --stream - -o new.h5 < one-class.txt => all rows of standard input have th
 train --stream - -o new.h5 < nan.txt => standard input, line 2 => not a finite number
 train --stream - -o new.h5 < equal.txt => all rows of standard input are equal => gamma
 train --stream - -o new.h5 < zero.txt => standard input, line 1 => --zero-based
-train --stream people.csv --resume people.model.h5 -o new.h5 --C 7 => --C cannot change => leave it out
-train --stream people.csv --resume people.model.h5 -o new.h5 --gamma 0.5 => --gamma cannot change
+train --stream people.csv --resume people.model.h5 -o new.h5 --C 7 => --C cannot change
+train --stream people.csv --resume people.model.h5 -o new.h5 --gamma 1 => --gamma cannot change
 train --stream no-age.csv --resume people.model.h5 -o new.h5 => lacks column 'age'
 train --stream no-kind.csv --resume people.model.h5 -o new.h5 => no column 'kind' => --label
 train --stream fair-kind.csv --resume people.model.h5 -o new.h5 => row 1 of => label fair
