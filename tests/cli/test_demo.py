@@ -23,13 +23,6 @@ def test_demo_shows_every_command_with_its_result(ooc_fw, tmp_path):
     assert (tmp_path / "new" / "predictions.txt").exists()
 
 
-def test_demo_stops_at_the_first_failure(ooc_fw, tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_fw.cli.demo.DEMO", "info none.h5\ninfo a1a.xz")
-    outcome = ooc_fw("demo", tmp_path)
-    assert outcome.status == 2
-    assert "a1a.xz" not in outcome.out
-
-
 RUN = """
 import sys
 from ooc_fw.cli.main import main

@@ -31,7 +31,7 @@ def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
     assert "stopped by the time limit" in outcome.err
     result = outcome.json()
     assert result["status"] == "time_limit"
-    assert 0.5 < result["seconds"] < 2.5
+    assert 0.5 < result["seconds"] < 5
     assert result["certified_gap"] is not None
     assert load_model(tmp_path / "m.h5").status == "time_limit"
 
