@@ -18,6 +18,7 @@ from ooc_fw.cli.main import main
 TEXTS = {
     "empty.h5": "",
     "empty.txt": "",
+    "text.npy": "1\n2\n",
     "zero.txt": "1 0:1\n",
     "first.csv": "0,red,0\n1,red,0\n",
     "t.csv": "age,city,label\n1,2,3\n",
@@ -42,7 +43,8 @@ convert t.csv targets.h5 --label label --task regression
 train d.h5 -o run.model.h5 --labels labels.npy --max-iter 1 --checkpoint run.ckpt --log run.log
 train d.h5 -o marks.h5 --landmarks 20
 train d.h5 -o novel.h5 --task novelty
-train d.h5 -o weighted.h5 --class-weight balanced
+train d.h5 -o weighted.h5 --class-weight=-7=0.5,3=4 --C 2
+train d.h5 -o plain.h5 --C 2
 train d.h5 -o numbers.h5 --labels amounts.npy --task regression --kernel linear
 train d.h5 -o sure.h5 --probability
 train d.h5 -o three.h5 --labels thirds.npy --probability --C 10
@@ -78,6 +80,8 @@ def arrays(table, data_file):
     yield "one", np.full(200, -7.0)
     yield "rare", np.where(np.arange(200) < 1, "rare", "often")
     yield "half", [0.5]
+    yield "matrix", np.ones((2, 2))
+    yield "objects", np.array([{}, {}])
     yield "wide", np.ones((2, 9), dtype=np.float32)
 
 

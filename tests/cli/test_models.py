@@ -12,16 +12,19 @@ from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, load_model
 from tests.support.reference import SmallProblem
 
 
-def test_certify_agrees_with_brute_force_in_extended_precision(ooc_fw, model_file, data_file):
-    outcome = ooc_fw("certify", model_file, data_file, "--json")
+@pytest.mark.parametrize(("name", "weights"), [("m.h5", (1, 1)), ("weighted.h5", (0.5, 4))])
+def test_certify_agrees_with_brute_force_in_extended_precision(ooc_fw, here, name, weights):
+    """The model has weights of classes, which the certificate takes from it."""
+    outcome = ooc_fw("certify", name, "d.h5", "--json")
     assert (outcome.status, outcome.err) == (0, "")
-    result, model = outcome.json(), load_model(model_file)
+    result, model = outcome.json(), load_model(name)
     assert result["gap_scope"] == "all"
     assert (result["tol"], result["reached"]) == (1e-3, True)
     (classifier,) = model.classifiers
-    with h5py.File(data_file) as file:
+    with h5py.File("d.h5") as file:
         X, y = file["X"][...], np.where(file["y"][...] == 3, 1, -1).astype(np.int8)
-    truth = SmallProblem(model.kernel, X, y, model.C).truth(model.rows, classifier.alpha)
+    problem = SmallProblem(model.kernel, X, y, model.C * np.where(y < 0, *weights))
+    truth = problem.truth(model.rows, classifier.alpha)
     assert result["rho"] == pytest.approx(float(truth.rho), rel=1e-9)
     assert truth.gap <= result["certified_gap"] <= min(1e-3, truth.gap + 1e-6)
     assert result["certified_gap"] <= result["pair_gap"] <= truth.pair_gap + 1e-6

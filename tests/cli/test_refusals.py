@@ -4,7 +4,6 @@ A line is a command, which names files of the folder in ``conftest.py``, and aft
 that the sentence holds. A name after ``<`` is that of a file on standard input.
 """
 
-import numpy as np
 import pytest
 
 CASES = """
@@ -82,6 +81,10 @@ train d.h5 --dask everywhere => must be threads, processes or the address
 train targets.h5 => marked as targets; train with --task regression
 train d.txt => ooc-fw convert
 train run.ckpt => run.ckpt
+train d.h5 --labels d.txt => the labels d.txt must be a .npy file
+train d.h5 --labels text.npy => text.npy
+train d.h5 --labels matrix.npy => matrix.npy
+train d.h5 --labels objects.npy => objects.npy
 train d.h5 --labels half.npy => has 200 rows but 1 labels
 train X.npy --labels one.npy => rows of two classes
 train X.npy --labels rare.npy --probability => the class rare has one only
@@ -178,23 +181,3 @@ def test_one_sentence_and_nothing_written(ooc_fw, files, monkeypatch, case):
         monkeypatch.setattr("sys.stdin", stream)
         ooc_fw(*command.split()).assert_refused(*words)
     assert {path.name: path.stat().st_mtime_ns for path in files.iterdir()} == before
-
-
-@pytest.mark.parametrize("kind", ["zip", "empty", "text", "huge", "bytes", "matrix", "objects"])
-def test_files_that_are_no_labels(ooc_fw, data_file, tmp_path, kind):
-    path = tmp_path / "a.npy"
-    if kind == "zip":
-        with path.open("wb") as file:
-            np.savez(file, rows=np.arange(3))
-    elif kind in ("empty", "text"):
-        path.write_text("1\n2\n" * (kind == "text"))
-    elif kind in ("huge", "bytes"):
-        with path.open("wb") as file:
-            descr = "<i8" if kind == "huge" else "|V0"
-            header = {"descr": descr, "fortran_order": False, "shape": (1 << 60,)}
-            np.lib.format.write_array_header_1_0(file, header)
-    else:
-        array = np.ones((2, 2)) if kind == "matrix" else np.array([{}, {}])
-        np.save(path, array, allow_pickle=True)
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--labels", path)
-    outcome.assert_refused(str(path))

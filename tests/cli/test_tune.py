@@ -1,6 +1,4 @@
 import shlex
-import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -54,24 +52,3 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, here, write_text, opt
     values = one.decision_function("new.h5")
     scale = np.abs(values).max()
     np.testing.assert_allclose(other.decision_function("new.h5"), values, atol=0.02 * scale)
-
-
-def test_a_signal_in_the_last_training_leaves_what_is_known(ooc_fw, here, monkeypatch):
-    """The model that stood at the output stays, and the unfinished one has another name."""
-    from ooc_fw.training import tuning
-
-    def interrupted(problem, *others):
-        if problem.source.n_rows == 200:
-            signal.raise_signal(signal.SIGINT)
-        return fit(problem, *others)
-
-    fit = tuning.fit
-    monkeypatch.setattr(tuning, "fit", interrupted)
-    shutil.copy("m.h5", "new.h5")
-    before = (here / "new.h5").read_bytes()
-    outcome = ooc_fw("tune", "d.h5", "--gamma", "auto", "--C", "1,2", "-o", "new.h5", "--quiet")
-    assert outcome.status == 130
-    assert "best: rbf, C" in outcome.out
-    assert "trained on 150 of 200 rows\ninterrupted: relative gap " in outcome.out
-    assert (here / "new.h5").read_bytes() == before
-    assert load_model("new.unfinished.h5").status == "interrupted"
