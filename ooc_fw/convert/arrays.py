@@ -1,4 +1,4 @@
-"""Rows and labels in arrays, of which all columns are features: HDF5, .npy, zarr, AnnData."""
+"""Rows and labels in arrays (HDF5, .npy, zarr, AnnData), whose columns are all features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ooc_fw.system.errors import InputError
 
 
 class ArrayInput(Reader):
-    """Rows and labels that `open_source` finds in a file."""
+    """The rows and labels of a file that `open_source` can open."""
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         super().__init__(path)
@@ -48,7 +48,7 @@ class ArrayInput(Reader):
 
 
 class ArrayEncoder(readers.Encoder):
-    """Makes rows of arrays of equal width; those of `like` have its columns, by name or place."""
+    """Makes rows from arrays of equal width; with `like`, from its columns, by name or place."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ArrayEncoder(readers.Encoder):
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns
         self._width = first.n_features if like is None else like.n_features
-        self._places = {}  # of the columns in each array; None: all in order
+        self._places = {}  # for each array, the places of the columns; None: all, in order
         for one in inputs:
             self._places[one.name] = feature_places(one.source.columns, self.columns, one.name)
             if self._places[one.name] is None and one.source.n_features != self._width:
@@ -104,7 +104,7 @@ class ArrayEncoder(readers.Encoder):
             values, codes = np.unique(numbers, return_inverse=True)
             labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
-            raise InputError(f"{reader.name} has labels that are not finite numbers: no targets")
+            raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")
         return ParsedBlock(labels, rows, self._width)
 
     def column_name(self, column: int) -> str:  # noqa: D102

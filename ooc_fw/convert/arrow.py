@@ -1,4 +1,4 @@
-"""Tables in files of CSV, Parquet and Arrow: pyarrow reads their columns, which become cells."""
+"""Tables in CSV, Parquet and Arrow files: pyarrow reads their columns, which become cells."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError, unreadable
 
-MAX_BLOCK_ROWS = 1 << 16  # rows of a table that are read at once, however narrow they are
+MAX_BLOCK_ROWS = 1 << 16  # most rows of a table that are read at once
 
-csv.field_size_limit(readers.MAX_ROW_BYTES)  # cells of text that is left out may be long, too
+csv.field_size_limit(readers.MAX_ROW_BYTES)  # columns that are left out may have long cells
 
 
 class ArrowTable(Table):
     """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
-    If names of folders below it are like ``year=2024``, ``year`` is a column, too.
+    If folders below it have names such as ``year=2024``, ``year`` is a column, too.
     """
 
     def __init__(self, path: str, kind: str) -> None:
@@ -49,9 +49,9 @@ class ArrowTable(Table):
             schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
             self._n_rows = sum(part.count_rows() for part in self._parts)
             self.size = sum(map(os.path.getsize, found.files))
-            # The index of pandas; one that is a range has no column.
+            # The index of pandas may be a column; if it is a range, there is none.
             index = (found.schema.pandas_metadata or {}).get("index_columns", ())
-        except (pa.ArrowException, OSError, ValueError) as error:  # the last of its JSON
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: JSON of pandas
             raise unreadable(path, error) or InputError(
                 f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
                 f"type for each column in all files"
@@ -62,13 +62,13 @@ class ArrowTable(Table):
 
     @property
     def bytes_read(self) -> int:
-        """Share of the files that belongs to the rows read."""
+        """Bytes of the files, in proportion to the rows read so far."""
         return int((self.size or 0) * self._row // max(1, self._n_rows))
 
     def blocks(self) -> Iterator[tuple[Mapping[str, Any], Place]]:
-        """Columns of Arrow, and where their rows are."""
+        """Yield columns of Arrow, and the places of their rows."""
         for part in self._parts:
-            # Columns that names of folders tell, and their values there.
+            # Columns in the names of folders, with their values.
             keys = dataset.get_partition_keys(part.partition_expression)
             stored = [name for name in self.wanted if name not in keys]
             if lacking := {*stored} - {*part.physical_schema.names}:
@@ -82,7 +82,7 @@ class ArrowTable(Table):
                     n_rows = batch.num_rows
                     self._row += n_rows
                     self.text_bytes += batch.nbytes
-                    # A column is found by its name in a dict: a schema looks at all of them.
+                    # A dict finds a column by its name; a schema would search through all.
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     columns |= {name: pa.repeat(value, n_rows) for name, value in keys.items()}
                     yield columns, tables.place_from(part.path, first)
@@ -95,15 +95,15 @@ class ArrowTable(Table):
                 ) from error
 
     def _batches(self, part: Any, stored: list[str]) -> Iterator[pa.RecordBatch]:
-        """Record batches of a part, of bounded size, with some columns."""
+        """Yield record batches of bounded size from a part, with the `stored` columns."""
         size = _block_rows(8 * len(stored))
         if not self._is_parquet:
             for batch in part.to_batches(columns=stored, use_threads=False):
                 for start in range(0, batch.num_rows, size):
                     yield batch.slice(start, size)
             return
-        # Pages are streamed: a whole row group need not fit the memory. A text that many rows share
-        # is stored once, and stays so in a dictionary.
+        # Pages are streamed, since a whole row group might not fit the memory. Parquet stores equal
+        # texts once, and a dictionary keeps them so.
         texts = [name for name in stored if self.kinds[name] == WORDS]
         with parquet.ParquetFile(
             part.path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
@@ -118,12 +118,12 @@ class ArrowTable(Table):
 
 
 def _block_rows(row_bytes: int) -> int:
-    """Rows of a table that are read at once."""
+    """Number of rows of a table that are read at once, if a row has `row_bytes`."""
     return min(MAX_BLOCK_ROWS, max(64, readers.BLOCK_BYTES // max(1, row_bytes)))
 
 
 def _kind(kind: Any) -> str:
-    """What a column of a type of Arrow holds; the type itself if it is of no use."""
+    """Content of a column with an Arrow type, as in `Table.kinds`."""
     value = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_null(value):
         return TEXT
@@ -135,13 +135,13 @@ def _kind(kind: Any) -> str:
 
 
 class CSVTable(TextInput, Table):
-    """A CSV table, in blocks of whole rows, whose quoted cells may hold line breaks."""
+    """A CSV table, in blocks of whole rows; quoted cells may hold line breaks."""
 
     def __init__(self, path: str, options: ConvertOptions) -> None:
         super().__init__(path)
         self._delimiter = options.delimiter or ""
-        self._names: list[str] = []  # of all columns, in order
-        self._quoting = scanning.BEGIN  # at the end of what was read
+        self._names: list[str] = []  # names of all columns, in order
+        self._quoting = scanning.BEGIN  # state of quotes at the end of the text read so far
         try:
             if len(self._delimiter) > 1 or not self._delimiter.isascii():
                 raise InputError(
@@ -155,7 +155,7 @@ class CSVTable(TextInput, Table):
             raise
 
     def _read_header(self, block: TextBlock | None, header: bool | None) -> TextBlock:
-        """Find the names of the columns in the first block; returns what is below them."""
+        """Find the names of the columns in the first block; return the rows below them."""
         if block is None or not block.text.strip():
             raise InputError(f"{self.name} is empty; give a table with rows in it")
         _, end, cells = next(self._rows(block))
@@ -173,7 +173,7 @@ class CSVTable(TextInput, Table):
                 f"the first line of {self.name} holds numbers, not names of columns "
                 f"({numbers[0]}); give --no-header if it is a row, or --header if it has the names"
             )
-        self._names = [  # columns of a data frame may be called by their places
+        self._names = [  # a nameless column gets its place as a name, unless another has it
             name or f"{'unnamed ' * (str(place) in names)}{place}"
             for place, name in enumerate(names)
         ]
@@ -182,7 +182,7 @@ class CSVTable(TextInput, Table):
                 f"{self.name} has two columns of one name, or a name of more than "
                 f"{readers.MAX_NAME} letters; rename it, or give --no-header if there are no names"
             )
-        # Data frames write the names of their rows into a first column without a name.
+        # Data frames write the names of their rows into a nameless first column.
         has_index = len(names) > 1 and not names[0] and all(names[1:])
         self.kinds = dict.fromkeys(self._names[has_index:], TEXT)
         rest = block.text.split(b"\n", end - block.first_line)[-1]
@@ -192,8 +192,8 @@ class CSVTable(TextInput, Table):
         return self._blocks
 
     def _last_row_end(self, data: bytes) -> int:
-        """Place after the last line end that is not inside quotes."""
-        if not self._delimiter:  # the one that the first line has most of outside quotes
+        """Place after the last line end outside quotes."""
+        if not self._delimiter:  # the most frequent one in the first line, outside quotes
             line = re.sub(rb'"[^"]*"', b"", data.lstrip()).partition(b"\n")[0]
             self._delimiter = max(",\t;|", key=lambda one: line.count(one.encode()))
         text = np.frombuffer(data, dtype=np.uint8)
@@ -209,17 +209,17 @@ class CSVTable(TextInput, Table):
 
     def cells(self, block: TextBlock) -> Cells:  # noqa: D102
         floats = [name for name, what in self.wanted.items() if what == "numbers"]
-        # Pyarrow ends a row at a carriage return alone, which may as well be in a cell.
+        # Pyarrow ends a row at a single carriage return, although it may be part of a cell.
         if b"\r" in block.text and block.text.count(b"\r") > block.text.count(b"\r\n"):
             self._check_rows(block)
         try:
             columns = self._parse(block.text, floats)
-        except pa.ArrowInvalid:  # for True and False as well, which are taken as numbers
+        except pa.ArrowInvalid:  # pyarrow refuses True and False, too, which count as 1 and 0
             columns = self._parse_by_words(block, floats)
         return _cells_of(columns, lambda row: self._place(block, row), self.wanted)
 
     def _parse_by_words(self, block: TextBlock, floats: Sequence[str]) -> dict[str, Any]:
-        """Wanted columns by `parse_number`; InputError for the first row that cannot be read."""
+        """Parse wanted columns by `parse_number`; InputError for the first unreadable row."""
         self._check_rows(block)
         columns = self._parse(block.text, ())
         for name in floats:
@@ -238,7 +238,7 @@ class CSVTable(TextInput, Table):
         return columns
 
     def _parse(self, text: bytes, floats: Sequence[str]) -> dict[str, Any]:
-        """Wanted columns, of words but for `floats`."""
+        """Parse wanted columns as words, except that `floats` become numbers."""
         words = pa.dictionary(pa.int32(), pa.string())
         table = arrow_csv.read_csv(
             pa.BufferReader(text),
@@ -267,9 +267,9 @@ class CSVTable(TextInput, Table):
             pass
 
     def _rows(self, block: TextBlock) -> Iterator[tuple[int, int, list[str]]]:
-        """Line of each row, that of the next one, and cells, by a parser that is slow and exact.
+        """Yield the line of each row, the line after it, and its cells.
 
-        InputError is raised for a row that cannot be read.
+        This parser is slow and exact. InputError is raised for a row that cannot be read.
         """
         line = block.first_line
         text = io.StringIO(block.text.decode("utf-8", "surrogateescape"), newline="\n")
@@ -295,7 +295,7 @@ class CSVTable(TextInput, Table):
 
 
 def _cells_of(columns: Mapping[str, Any], place: Place, wanted: Mapping[str, str]) -> Cells:
-    """Wanted cells of columns of Arrow."""
+    """Turn columns of Arrow into the wanted cells."""
     found: dict[str, Float64Array | Words] = {}
     for name, what in wanted.items():
         if what == "words":
@@ -307,25 +307,25 @@ def _cells_of(columns: Mapping[str, Any], place: Place, wanted: Mapping[str, str
 
 
 def _numbers_of(column: Any) -> Float64Array:
-    """Numbers of a column of Arrow, missing ones as NaN."""
+    """Numbers in a column of Arrow, with NaN for missing ones."""
     found: Float64Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return found
 
 
 def _words_of(column: Any, place: Place) -> Words:
-    """Words of a column of Arrow: equal values are one word, empty ones are missing."""
+    """Words in a column of Arrow: equal values become one word, empty ones are missing."""
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-    # A block may lack words that are in the dictionary of its file.
+    # The dictionary of a file may have words that the block lacks.
     used = np.flatnonzero(np.bincount(codes + 1)[1:])
-    places = np.full(len(coded.dictionary) + 1, -1)  # of used codes; -1 takes the last of them
+    places = np.full(len(coded.dictionary) + 1, -1)  # code -1 takes the last of these places
     places[used] = np.arange(len(used))
     values = [coded.dictionary[code].as_py() for code in used.tolist()]
     return tables.collect_words(values, places[codes], place)
 
 
 def _seconds(column: Any) -> Float64Array:
-    """Seconds since 1970 of dates: NaN where they are missing, infinite where text is no date."""
+    """Seconds from 1970 to each date: NaN if it is missing, infinite if the text is not a date."""
     if _kind(column.type) == DATES:
         return _numbers_of(column.cast("timestamp[us]", safe=False).cast("int64")) / 1e6
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
@@ -334,11 +334,11 @@ def _seconds(column: Any) -> Float64Array:
 
 
 def write_arrow(frame: Any, path: str) -> None:
-    """Write a frame of pandas or polars, or an Arrow table, as an Arrow file."""
+    """Write a frame of pandas or polars, or an Arrow table, to an Arrow file."""
     try:
         table = pa.table(frame)
     except (ValueError, TypeError) as error:  # columns of several types, or with one name
         kind = type(frame).__name__
-        raise InputError(f"this {kind} is no table for Arrow ({error}); correct it") from None
+        raise InputError(f"Arrow cannot hold this {kind} ({error}); correct it") from None
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)

@@ -1,4 +1,4 @@
-"""LIBSVM text, tables and arrays to one HDF5 file, in two passes with a spool between them."""
+"""Convert LIBSVM text, tables or arrays to an HDF5 file, in two passes with a spool between."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did."""
+    """Results of a conversion."""
 
     output: str  # the file written
-    n_rows: int  # its size
+    n_rows: int
     n_features: int
-    class_counts: dict[Any, int]  # rows of each label, a number or a word, sorted by label
+    class_counts: dict[Any, int]  # number of rows with each label, sorted by label
     targets: bool  # whether labels are targets of a regression
     sparse: bool  # whether rows are stored as CSR
-    scaling: Scaling  # what was done to the values
-    seed: int | None  # seed of the shuffle; None when rows keep the order of the input
-    unseen_labels: tuple[Any, ...]  # labels that the `like` file does not have; their rows are kept
-    notes: tuple[str, ...]  # what a user may not expect, one sentence each
-    text_bytes: int  # size of what was read, decompressed
+    scaling: Scaling  # the scaling of the values
+    seed: int | None  # seed of the shuffle; None if rows keep the order of the input
+    unseen_labels: tuple[Any, ...]  # labels that the `like` file lacks; their rows are kept
+    notes: tuple[str, ...]  # facts that a user may not expect, one sentence each
+    text_bytes: int  # bytes that were read, after decompression
 
 
 def convert(
@@ -60,11 +60,11 @@ def convert(
 ) -> ConversionReport:
     """Convert LIBSVM text or tables to an HDF5 file, in memory that does not depend on their size.
 
-    The inputs are of one format and read one after the other; "-" is standard input (text or CSV).
-    The output is replaced as a whole when all is well, otherwise left as it was: InputError says
-    which option, input, column, line or row cannot be used, OSError that the disk is full or fails.
-    `like` is what is known of the training rows if the option of this name gives a model.
-    `progress` is called now and then with (bytes done, bytes in all or None).
+    The inputs have one format and are read one after the other; "-" is standard input (text or
+    CSV). The output is replaced as a whole after success, and is not touched after an error:
+    InputError names the option, input, column, line or row that cannot be used, and OSError is
+    raised if the disk is full or fails. `like` describes the training rows if the option of this
+    name gives a model. `progress` is called repeatedly with (bytes done, bytes in all or None).
     """
     options = options or ConvertOptions()
     progress = progress or (lambda *_: None)
@@ -112,7 +112,7 @@ def open_table(path: str, kind: str, options: ConvertOptions) -> Table:
 
 
 def _choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:
-    """Format that all inputs have; InputError if there is none, or options are for another one."""
+    """Common format of all inputs; InputError if formats differ, or options do not fit it."""
     if not names:
         raise InputError("no input given; name a file, or - for standard input")
     is_table = options.for_tables or (like is not None and like.table is not None)
@@ -143,7 +143,7 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
 
 
 class _Conversion:
-    """The open inputs, what the first pass learns of them, and the rows that it sets aside."""
+    """The open inputs, the facts that the first pass learns, and the spool of its rows."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Conversion:
         kind = _choose_format(names, options, like)
         self.like = like
         self.scaling = Scaling("none", options.log1p) if like is None else like.scaling
-        self.width = options.n_features if like is None else like.n_features  # None: that of rows
+        self.width = options.n_features if like is None else like.n_features  # None: as in rows
         self.inputs: Sequence[readers.Reader]
         self.encoder: readers.Encoder
         new = options.labels_as
@@ -190,18 +190,18 @@ class _Conversion:
         sizes = [one.size for one in self.inputs if one.size is not None]
         self.n_bytes = sum(sizes) if len(sizes) == len(names) else None  # None: unknown
         seed = options.seed if options.shuffle and like is None else None
-        # A byte of an input takes about four in the spool.
+        # One byte of an input becomes about four bytes in the spool.
         n_bytes = None if self.n_bytes is None else 4 * self.n_bytes
         self.spool = Spool(folder, seed, n_bytes)
         stack.callback(self.spool.close)
         self.name = ", ".join(reader.name for reader in self.inputs)
-        self.ranges = ColumnRanges(options.scale)  # of the columns of parsed rows
+        self.ranges = ColumnRanges(options.scale)  # ranges of the columns of parsed rows
         self.n_rows = 0
-        self.n_columns = 0  # of the widest row
+        self.n_columns = 0  # number of columns of the widest row
         self.notes: list[str] = []
 
     def learn(self, progress: Progress) -> None:
-        """First pass: parse all inputs into the spool; rows are numbered in their order."""
+        """First pass: parse all inputs into the spool, and number the rows in their order."""
 
         def numbered() -> Iterator[RowBlock]:
             for reader in self.inputs:
@@ -218,16 +218,16 @@ class _Conversion:
             raise InputError(f"{self.name} holds no rows; give data with rows in it")
 
     def _parse(self, reader: readers.Reader, block: Any) -> tuple[ParsedBlock, CSRRows]:
-        """A parsed block with logarithms, and its rows without missing values; for any thread."""
+        """Parsed block with logarithms, and rows without missing values; for any thread."""
         parsed = self.encoder.parse(reader, block)
         rows, known = self.encoder.measured(parsed.rows, self.scaling)
-        # A spread far below the size of the values would be lost by rounding them before scaling.
+        # Scaling takes float64: rounding before it would merge large values that differ little.
         if self.options.scale == "none" and self.scaling.is_identity:
             rows = replace(rows, data=as_float32(rows.data))
         return replace(parsed, rows=rows), known
 
     def _count(self, name: str, block: ParsedBlock, known: CSRRows) -> RowBlock:
-        """Learn from a block of an input; returns its rows with their numbers."""
+        """Learn from a block of an input; return its rows with their numbers."""
         if block.rows.n_features > MAX_FEATURES:
             raise InputError(
                 f"{name} has a feature index of {block.rows.n_features}, and the limit is "
@@ -242,7 +242,7 @@ class _Conversion:
         return RowBlock(block.rows, block.labels, row_ids, codes)
 
     def layout(self) -> Layout:
-        """Complete what is learned; InputError if rows cannot be stored as they should."""
+        """Complete the first pass, and choose the layout; InputError if the rows do not fit it."""
         like = self.like
         encoder = self.encoder
         widths = encoder.end_learning(self.ranges, self.scaling, self.width or self.n_columns)
@@ -283,10 +283,10 @@ class _Conversion:
         )
 
     def _is_sparse(self, n_features: int) -> bool:
-        """Whether rows are stored sparse: as asked for, else as those of `like`, else by density.
+        """Whether rows are stored sparse: by the option, or as in `like`, or by their density.
 
-        From a quarter of nonzeros on dense products are faster, and sparse rows, with an index for
-        each value, would hardly be smaller.
+        If at least a quarter of the values are nonzero, dense products are faster, and sparse rows,
+        with an index for each value, would hardly be smaller.
         """
         dense = self.options.dense
         if dense is None:
@@ -303,9 +303,9 @@ class _Conversion:
         return False
 
     def _lost_columns(self, scaling: Scaling, n_columns: int) -> Iterator[str]:
-        """Sentences on columns whose different values become nearly equal in float32.
+        """Yield sentences about columns whose different values become nearly equal in float32.
 
-        The ends of their ranges are looked at, after logarithms and the scaling.
+        The check compares the ends of their ranges, after logarithms and the scaling.
         """
         low, high = self.ranges.range(n_columns)
         ends = np.stack([low, high])
@@ -314,7 +314,7 @@ class _Conversion:
         with np.errstate(over="ignore"):
             rounded = ends.astype(np.float32)
             steps = np.abs(rounded[1] - rounded[0]) / np.spacing(np.abs(rounded).max(axis=0))
-        is_exact = (rounded == ends).all(axis=0)  # as whole numbers below 2**24 are
+        is_exact = (rounded == ends).all(axis=0)  # true for whole numbers below 2**24
         is_lost = (low < high) & (are_constant(low, high) | ((steps < 64) & ~is_exact))
         for column in np.flatnonzero(is_lost)[:3].tolist():
             yield (
@@ -324,7 +324,7 @@ class _Conversion:
             )
 
     def write(self, writer: DatasetWriter, layout: Layout, progress: Progress) -> None:
-        """Second pass: make features of the rows in the spool, scale and write them."""
+        """Second pass: make features from the rows in the spool, and scale and write them."""
         label_values, _ = self.encoder.labels.values()
         n_written = 0
         for rows, summed, piece in ordered_map(partial(self._finish, layout), self._pieces(layout)):
@@ -339,7 +339,7 @@ class _Conversion:
         writer.finish()
 
     def _pieces(self, layout: Layout) -> Iterator[RowBlock]:
-        """Rows in pieces of about 2 MiB, which stay in the processor's cache."""
+        """Yield rows in pieces of about 2 MiB, which fit the processor's cache."""
         for block in self.spool.blocks(layout.n_features):
             row_bytes = 4 * layout.n_features
             if layout.sparse:
@@ -349,7 +349,7 @@ class _Conversion:
                 yield block[start : start + size]
 
     def _finish(self, layout: Layout, piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
-        """Rows of a piece as they are stored, and rows of the same sums; for any thread."""
+        """Rows of a piece as they are stored, and a form with the same sums; for any thread."""
         rows = self.encoder.features(piece.rows, piece.codes, layout.scaling)
         rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
         if layout.sparse:  # constant columns have become zeros
@@ -358,5 +358,5 @@ class _Conversion:
         zero_row = layout.scaling.zero_row(layout.n_features)
         dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
         write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
-        # Zeros add nothing to sums, and most values of a dense row may be zeros.
+        # Sums are faster over sparse rows: zeros add nothing, and most values may be zeros.
         return dense, dense if zero_row.any() else rows, piece

@@ -1,7 +1,7 @@
-"""Features from the cells of tables; what they need of all rows is learned in the first pass.
+"""Features from the cells of tables; the first pass learns categories and means from all rows.
 
-For target encoding, labels of categories are added up in that pass. What becomes of the sums is in
-`ooc_fw.data.encoded`.
+For target encoding, that pass also adds up the labels for each category. `ooc_fw.data.encoded`
+turns these sums into features.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
-MAX_CATEGORIES = 4096  # different words of a column of --one-hot; one with more holds names
-MAX_CELLS = 1 << 25  # words x folds x classes of a column of --target-encode, of 8 bytes
+MAX_CATEGORIES = 4096  # most words in a column of --one-hot; with more it probably holds names
+MAX_CELLS = 1 << 25  # most words x folds x classes for a column of --target-encode, 8 bytes each
 
 
 class TableEncoder(Encoder):
-    """Makes rows of open tables, by a record.
+    """Makes rows from open tables, by a record.
 
-    A parsed row has a value for each column of the record: a number, NaN if it is to become the
-    mean, or 1 + the code of a category. Unless `like` knows categories and means, they are learned
-    while rows are parsed, and `end_learning` completes the record; then `features` can be made.
+    A parsed row has a value for each column of the record: a number, NaN if it will become the
+    mean, or 1 + the code of a category. Without `like`, categories and means are learned while rows
+    are parsed, and `end_learning` completes the record. After that, `features` makes features.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class TableEncoder(Encoder):
         self._options = options
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._learns = like is None
-        self._name = inputs[0].name if like is None else like.name  # of what knows the categories
-        self._counts: Counter[str] = Counter()  # of what notes say
-        self._sums = np.zeros((2, len(record.columns)))  # of known numbers, and of missing ones
-        self._codes: dict[str, WordCodes] = {}  # of each column of categories
+        self._name = inputs[0].name if like is None else like.name  # the origin of categories
+        self._counts: Counter[str] = Counter()  # counts for `notes`
+        self._sums = np.zeros((2, len(record.columns)))  # sums of numbers, and counts of missing
+        self._codes: dict[str, WordCodes] = {}  # codes for each column of categories
         for name, words in zip(record.columns, record.categories, strict=True):
             if words is not None:
                 what = f"column {name!r} of {self._name}"
@@ -77,7 +77,7 @@ class TableEncoder(Encoder):
         of = "the first table" if like is None else like.name
         for table in inputs:
             label = None
-            if labels is not None:  # new rows may have none
+            if labels is not None:  # later rows may have no labels
                 label = options.label or (record.label if record.label in table.kinds else None)
             self._label_of[table] = label
             table.choose(record.wanted(table, label, of, targets=options.targets))
@@ -125,7 +125,7 @@ class TableEncoder(Encoder):
                 f"the row"
             )
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
-        numbers = np.require(numbers, requirements="W")  # compiled code takes no others
+        numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
         words = [columns[name] for name in record.encodings]
         return ParsedBlock(numbers, CSRRows.from_dense(values), 0, words, counts, sums)
 
@@ -168,19 +168,19 @@ class TableEncoder(Encoder):
         if self._encoding is not None and self._learns:
             encodings = self._encoding.fit(self.labels, ranges, log, n_columns)
             record = replace(record, encodings=encodings)
-        elif self._encoding is not None:  # room for features that are known
+        elif self._encoding is not None:  # count the features, which are known from `like`
             n_more = len(record.widths) - n_columns
             ranges.append(n_columns, np.ones((1, n_more)), np.array([ranges.n_rows]))
         self._take(record)
         return record.widths
 
     def _take(self, record: TableRecord) -> None:
-        """Take a record, and find the feature of each code that it knows."""
+        """Set the record, and find the feature for each code of its words."""
         self._record = record
         self.columns = [name for name, _ in record.columns_of_features]
         self.table = json.dumps(asdict(record))
         starts = np.cumsum(record.widths) - record.widths
-        features = []  # of the codes of each column
+        features = []  # for each column, the features of its codes
         for start, name, words in zip(starts, record.columns, record.categories, strict=False):
             order = {plain_word(word): place for place, word in enumerate(words or ())}
             codes = [0] if words is None else [order[word] for word in self._codes[name].words]
@@ -227,7 +227,7 @@ class TableEncoder(Encoder):
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:
-    """Which labels are missing, or infinite."""
+    """Which labels are missing or infinite."""
     if not isinstance(labels, Words):
         return ~np.isfinite(labels)
     # Code -1 takes the last of these places.
@@ -236,25 +236,25 @@ def _are_missing(labels: Float64Array | Words) -> AnyArray:
 
 
 class TargetEncoding:
-    """Codes of categories in some columns, and the features that they become.
+    """Codes of the categories in some columns, and their target-encoded features.
 
-    For K classes, a column has the share of each class but the first; for targets of a regression,
-    their mean. Labels of rows are added block by block, unless the features of the `columns` are
-    known.
+    With classes, the features of a column are the shares of all classes except the first. With
+    targets of a regression, the feature is their mean. The labels are added up block by block if
+    the object `learns`; if not, `columns` already holds the features.
     """
 
     def __init__(self, columns: Mapping[str, Encoding], *, targets: bool, learns: bool) -> None:
         self._targets = targets
-        # Codes of words in each column; that of the empty one is NO_WORD.
+        # Codes of the words in each column; the empty word has the code NO_WORD.
         self._codes = {
             name: WordCodes(
                 ["", *map(plain_word, one["words"])], learns, 1 << 20, f"column {name!r}"
             )
             for name, one in columns.items()
         }
-        # For each code x FOLDS + fold, rows of each class, or of targets, rows and their sum.
+        # For each code x FOLDS + fold: rows in each class, or the number and sum of targets.
         self._sums = {name: np.zeros((FOLDS, 2)) for name in columns}
-        # Features of each code, or of each code x FOLDS + fold. A record has NO_WORD at the end.
+        # Features for each code, or for each code x FOLDS + fold. A record has NO_WORD at the end.
         self._values = {
             name: np.roll(np.array([*one["features"].values()]).T, 1, axis=0)
             for name, one in columns.items()
@@ -267,9 +267,9 @@ class TargetEncoding:
         return np.maximum(codes, NO_WORD).astype(np.int32)
 
     def add(self, labels: Float64Array, codes: Int32Array, keys: AnyArray) -> Int32Array:
-        """Add the labels of rows, targets or codes; returns a cell for each row and column.
+        """Add the labels of rows (targets or codes); return a cell for each row and column.
 
-        Random `keys`, uint64, put rows into folds.
+        Random `keys`, uint64, distribute rows over the folds.
         """
         cells = codes * np.int32(FOLDS) + (keys % np.uint64(FOLDS)).astype(np.int32)[:, None]
         places: AnyArray = labels if self._targets else labels.astype(np.int64)
@@ -280,7 +280,7 @@ class TargetEncoding:
         return cells
 
     def _room(self, name: str, n_cells: int, n_sums: int) -> Float64Array:
-        """Sums of a column with room for so many cells, and for all classes."""
+        """Sums of a column, enlarged to at least so many cells and sums."""
         sums = self._sums[name]
         more = max(n_cells, 2 * len(sums)) - len(sums) if n_cells > len(sums) else 0
         wider = max(0, n_sums - sums.shape[1])
@@ -296,8 +296,8 @@ class TargetEncoding:
     def fit(
         self, labels: LabelNumbers, ranges: ColumnRanges, log: Scaling, n_columns: int
     ) -> dict[str, Encoding]:
-        """Find the encoding of each column, and add its features to `ranges` of `n_columns`."""
-        # Features are not called as their columns, whose categories may be numbers.
+        """Find the encoding of each column, and append its features to the ranges of columns."""
+        # Features have other names than their columns, whose categories may be numbers, too.
         ends = [".mean"]
         order = [0, 1]
         values, _ = labels.values()
@@ -330,6 +330,6 @@ class TargetEncoding:
         return found
 
     def values(self, places: Int32Array) -> Float64Array:
-        """Features, shape (n_rows, n_features), of codes, or of cells that `add` returned."""
+        """Features, shape (n_rows, n_features), for codes or for cells from `add`."""
         pairs = zip(self._values.values(), places.T, strict=True)
         return np.hstack([values[column] for values, column in pairs])

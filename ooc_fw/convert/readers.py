@@ -1,4 +1,4 @@
-"""What all inputs share: a reader hands out blocks of rows, and threads parse them in order."""
+"""Base of all inputs: a reader yields blocks of rows, and threads parse them in order."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ if TYPE_CHECKING:
     from ooc_fw.data.statistics import ColumnRanges  # loads compiled code
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
-MAX_ROW_BYTES = 64 << 20  # a row is parsed whole, and memory must not depend on the input
-MAX_CLASSES = 4096  # different labels; more of them are targets of a regression
-MAX_NAME = 4096  # letters of a name of a column, of a category or of a label
+MAX_ROW_BYTES = 64 << 20  # most bytes of a row, which is parsed whole in limited memory
+MAX_CLASSES = 4096  # most different labels; with more they are probably targets of a regression
+MAX_NAME = 4096  # most letters in the name of a column, a category or a label
 THREADS_NAME = "ooc-fw-prep"
 
-Place = Callable[[int], str]  # the input and the place there of a row of a block
-Progress: TypeAlias = Callable[[int, int | None], None]  # told bytes done, and in all if known
+Place = Callable[[int], str]  # tells, for a row of a block, the input and the place in it
+Progress: TypeAlias = Callable[[int, int | None], None]  # gets the bytes done, and all if known
 
 
 class Reader(ExitStack, ABC):
-    """An open input, and the stack of what it opened."""
+    """An open input, which closes its files like an `ExitStack`."""
 
     def __init__(self, name: str, size: int | None = None) -> None:
         super().__init__()
         self.name = name
-        self.size = size  # of the file, in bytes; None if it is unknown
-        self.text_bytes = 0  # content handed out so far
+        self.size = size  # size of the file in bytes; None if it is unknown
+        self.text_bytes = 0  # bytes of content in the blocks so far
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the file that were read so far, or of its content."""
+        """Bytes that were read from the file so far, or the bytes of its content."""
         return self.text_bytes
 
     @abstractmethod
     def blocks(self) -> Iterator[Any]:
-        """Read the input block by block; for one thread."""
+        """Read the input block by block, in one thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A column of words, each different one written once."""
+    """A column of words, as codes of its different words."""
 
-    codes: Int64Array  # position of each row's word in `values`; -1 where it is missing
+    codes: Int64Array  # position of each row's word in `values`; -1 if it is missing
     values: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -67,26 +67,26 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """Rows of one block. Rows of a table have a value for each column, not for each feature."""
+    """Rows of one block; those of a table have one value for each column (features come later)."""
 
-    labels: Float64Array  # labels, or codes of labels that are words
-    rows: CSRRows  # of float64; the width of text is the least that holds them
-    width: int  # 1 + largest column met, columns left out and explicit zeros included
-    words: Sequence[Any] = ()  # `Words` of columns that are target-encoded
-    counts: Mapping[str, int] = field(default_factory=dict)  # of what notes say
-    sums: Float64Array | None = None  # of each column of numbers, and how many are missing
+    labels: Float64Array  # numeric labels, or codes of words
+    rows: CSRRows  # in float64; for text they are as wide as their largest column
+    width: int  # 1 + largest column in the block, counting explicit zeros and left-out columns
+    words: Sequence[Any] = ()  # `Words` of each target-encoded column
+    counts: Mapping[str, int] = field(default_factory=dict)  # counts for `Encoder.notes`
+    sums: Float64Array | None = None  # sum of each column, and the number of its missing values
 
 
 def are_wrong(values: AnyArray, log1p: bool) -> AnyArray:
-    """Which values float32 cannot hold, or have no logarithm if that is wanted."""
+    """Which values float32 cannot hold, or have no logarithm although `log1p` needs one."""
     wrong: AnyArray = ~(np.abs(values) <= np.finfo(np.float32).max)
     return wrong | ~(values > -1) if log1p else wrong
 
 
 class WordCodes:
-    """Codes of words in the order in which they come, or of given words alone.
+    """Codes of words: of the given ones and, if it `grows`, of new ones in the order they come.
 
-    InputError for a column, `what`, with more than `most` words.
+    InputError calls the column `what` if it has more than `most` words.
     """
 
     def __init__(self, words: Iterable[str], grows: bool, most: int, what: str) -> None:
@@ -98,11 +98,11 @@ class WordCodes:
 
     @property
     def words(self) -> list[str]:
-        """All words in the order of their codes."""
+        """All words, in the order of their codes."""
         return list(self._codes)
 
     def of(self, column: Words) -> Int64Array:
-        """Code of the word of each row; -1 for one that is missing or, unless codes grow, new."""
+        """Code of each row's word; -1 if it is missing, or unknown and codes do not grow."""
         used = np.flatnonzero(np.bincount(column.codes + 1)[1:]).tolist()
         with self._lock:
             for word in (column.values[code] for code in used if self._grows):
@@ -113,14 +113,14 @@ class WordCodes:
                         f"than {MAX_NAME} letters; name another, or leave it out with --drop"
                     )
             codes = [self._codes.get(word, -1) for word in column.values]
-        # The code -1 of missing words takes the last of these places.
+        # Code -1, for missing words, takes the last of these places.
         return np.array([*codes, -1], dtype=np.int64)[column.codes]
 
 
 class LabelNumbers:
-    """Labels as numbers: themselves, or codes of words; `new` has other labels for them.
+    """Labels as numbers: unchanged, or codes of words; `new` maps old labels to new ones first.
 
-    If those of the training file are `words`, all are, even numbers.
+    If the labels of the training file are `words`, all labels become words, even numbers.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LabelNumbers:
     ) -> None:
         what = f"the column of the labels in {name} (give --task regression if these are targets)"
         self._codes = WordCodes(words, True, MAX_CLASSES, what)
-        self._spelled = {plain_word(word): word for word in words}  # as the training file has them
+        self._spelled = {plain_word(word): word for word in words}  # forms in the training file
         self._are_coded = False
         self.new = new
 
@@ -138,7 +138,7 @@ class LabelNumbers:
         return self._codes.words if self._are_coded else None
 
     def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
-        """Number of each label; `place` says where row k is."""
+        """Number for each label; `place` tells the place of a row for messages."""
         if not isinstance(labels, Words):
             if self.new is None and not self._spelled:
                 return labels
@@ -154,9 +154,9 @@ class LabelNumbers:
         return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
-        """Value of each code, None if labels are values; words of the values, if any.
+        """Return the value for each code, and the words for the values; None if not needed.
 
-        Words that are numbers, which float64 holds exactly, are the values. Others are numbered.
+        If all words are numbers that float64 holds, these are the values. Else words are numbered.
         """
         words = self.words
         if words is None:
@@ -169,49 +169,49 @@ class LabelNumbers:
 
 
 class Encoder(ABC):
-    """Makes labels and rows of the blocks of all inputs."""
+    """Makes labels and rows from the blocks of all inputs."""
 
-    table: str | None = None  # how the columns of a table become the features, as JSON
+    table: str | None = None  # record of how columns of a table become features, as JSON
     columns: Sequence[str] | None = None  # names of the features
-    n_encoded = 0  # columns of categories whose labels are added up
+    n_encoded = 0  # number of target-encoded columns, if their labels have to be added up
     labelled = True  # whether there are labels
     labels: LabelNumbers
 
     @abstractmethod
     def parse(self, reader: Reader, block: Any) -> ParsedBlock:
-        """Rows of a block of an input; for any thread."""
+        """Parse a block of an input; for any thread."""
 
     @abstractmethod
     def column_name(self, column: int) -> str:
-        """What a user calls a column of parsed rows."""
+        """Name of a column of parsed rows in messages."""
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:
-        """Parsed rows with the logarithms that are asked for, and those without missing values."""
+        """Parsed rows, with logarithms if `scaling` has them, and these without missing values."""
         rows = replace(rows, data=scaling.log_values(rows.data))
         return rows, rows
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:
-        """Take note of a block; for one thread, in the order of the rows.
+        """Learn from a block; called by one thread, in the order of the rows.
 
-        Returns the categories of its rows that are encoded by labels, if any. Random `keys` of the
-        rows, uint64, are given if there are such columns.
+        Returns the cells of target-encoded columns, or None if there are none. If there are some,
+        `keys` has a random uint64 for each row.
         """
         return None
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:
-        """Complete what is learned from all rows; returns the number of features of each column."""
+        """Complete learning after all rows; return the number of features of each column."""
         return np.ones(n_columns, dtype=np.int64)
 
     def kept(self, n_columns: int) -> AnyArray | None:
-        """Which columns are not scaled; None if all are."""
+        """Which columns stay unscaled; None if all are scaled."""
         return None
 
     def features(self, rows: CSRRows, cells: Int32Array | None, scaling: Scaling) -> CSRRows:
-        """Rows of features, not yet scaled, of `measured` rows and the categories beside them."""
+        """Unscaled features from `measured` rows and the cells of their target-encoded columns."""
         return rows
 
     def notes(self) -> Iterator[str]:
-        """What a user may not expect, one sentence each; when all is parsed."""
+        """Yield facts that a user may not expect, one sentence each, after all blocks."""
         return iter(())
 
 
@@ -224,10 +224,10 @@ def ordered_map(
 ) -> Iterator[Result]:
     """Yield ``function(item)`` in the order of `items`, computed by several threads.
 
-    The thread of the caller advances `items`, at most ``threads + 1`` ahead of the result in use.
-    An exception in `function` is raised where its result would be.
+    The caller's thread reads `items`, at most ``threads + 1`` ahead of the result in use. An
+    exception in `function` is raised in place of its result.
     """
-    threads = threads or min(4, cpu_count())  # more wait for the one that reads and writes
+    threads = threads or min(4, cpu_count())  # more would wait for the thread that reads and writes
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME)
     try:
@@ -235,7 +235,7 @@ def ordered_map(
             pending.append(pool.submit(function, item))
             if len(pending) > threads:
                 yield pending.popleft().result()
-        while pending:  # no name for a future: it would keep the frames of its exception
+        while pending:  # a variable for the future would keep the frames of its exception alive
             yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Rows set aside on disk, which come back in a random order or in their own, in constant memory.
+"""Rows stored on disk and read back in random order, or in the same order, in constant memory.
 
-The temporary files have no name in the file system, so that nothing is left behind however the
-process ends.
+The temporary files have no name in the file system, so that nothing is left behind even if the
+process is killed.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 
-BUCKET_BYTES = 16 << 20  # target size of a bucket, a few of which are in memory at once
+BUCKET_BYTES = 16 << 20  # target size of a bucket; a few buckets are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
     """Rows with their labels and numbers."""
 
-    rows: CSRRows  # features, as float32, or as float64 if they are still to be scaled
-    labels: Float64Array  # (n_rows,): labels as written
+    rows: CSRRows  # parsed rows in float32, or in float64 if they have yet to be scaled
+    labels: Float64Array  # (n_rows,): numeric labels, or codes of words
     row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
-    codes: Int32Array | None = None  # (n_rows, n_columns): categories whose means are to come
+    codes: Int32Array | None = None  # (n_rows, n_columns): cells of target-encoded columns
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, key: slice | Int64Array) -> RowBlock:
-        """A slice of the rows, or a copy of some, in any order."""
+        """A slice of the rows, or a copy of some rows in any order."""
         rows: Any = self.rows[key] if isinstance(key, slice) else take_rows(self.rows, key)
         codes = None if self.codes is None else self.codes[key]
         return RowBlock(rows, self.labels[key], self.row_ids[key], codes)
 
 
 class Spool:
-    """Stores rows, and returns them in the order of their `shuffle_keys`, or as they are added.
+    """Stores rows, and returns them in the order of their `shuffle_keys`; without a seed, as added.
 
     About `n_bytes` are expected. The leading bits of a key, after `skipped_bits` that all keys
     share, assign a row to a bucket, an unnamed file. A bucket of up to twice BUCKET_BYTES is read
-    back whole and sorted; the rows of a larger one go through a spool of their own.
+    back whole and sorted. The rows of a larger bucket go through another spool.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Spool:
         self._lock = threading.Lock()
 
     def add(self, block: RowBlock) -> None:
-        """Distribute rows over the buckets; with a seed, for any thread and in any order."""
+        """Distribute rows over the buckets; with a seed, in any thread and in any order."""
         parts = {0: block}
         if self._bits:
             assert self.seed is not None
@@ -95,9 +95,9 @@ class Spool:
                     piece = piece[self._buckets[number].write(piece) :]
 
     def blocks(self, n_features: int) -> Iterator[RowBlock]:
-        """Read the rows back, once, declared to have `n_features` columns.
+        """Read the rows back, once, as rows with `n_features` columns.
 
-        The disk space of each bucket is free again after its rows were returned.
+        The disk space of each bucket is freed after its rows were returned.
         """
         used_bits = self._skipped_bits + self._bits
         for number in sorted(self._buckets):
@@ -105,7 +105,7 @@ class Spool:
                 n_bytes = file.tell()
                 if self.seed is None:
                     yield from _blocks_in(file, BUCKET_BYTES, n_features)
-                elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 24:  # of few long rows
+                elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 24:  # such a bucket has few rows
                     for block in _blocks_in(file, n_bytes, n_features):
                         yield block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
                 else:
@@ -124,12 +124,12 @@ class Spool:
 def _new_file(directory: str | os.PathLike[str]) -> Any:
     try:
         return tempfile.TemporaryFile(dir=directory, buffering=0)
-    except OSError as error:  # without the name that the file would have had
+    except OSError as error:  # the message leaves out the random name of the file
         raise OSError(error.errno, error.strerror) from None
 
 
 def _blocks_in(file: Any, n_bytes: int, n_features: int) -> Iterator[RowBlock]:
-    """Rows of a bucket in the order of their arrival, in blocks of about `n_bytes`."""
+    """Yield the rows of a bucket in the order they were added, in blocks of about `n_bytes`."""
     end = file.tell()
     file.seek(0)
     start = 0
@@ -162,10 +162,10 @@ def _joined(pieces: list[RowBlock], n_features: int) -> RowBlock:
 
 
 def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:
-    """Random 64-bit numbers, which differ for all rows and depend on the row and the seed alone.
+    """Random 64-bit numbers, different for all rows, which depend only on the row and the seed.
 
-    The output function of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom
-    number generators"), a bijection, at the row's place in the sequence begun by the seed.
+    SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators")
+    begins a sequence at the seed. A row gets the number at its place; the output is a bijection.
     """
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     # Overflow of uint64 wraps around, as the generator requires.

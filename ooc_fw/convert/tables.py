@@ -1,7 +1,7 @@
-"""Tables: what they hold, which columns become which features, and the record of it.
+"""Tables: the content of their columns, and the record of how columns become features.
 
-A block of a table becomes columns of numbers, and of words of which each different one is written
-once. By the record, a test file gets the features of its training file (``--like``).
+A block of a table becomes columns of numbers and columns of words, as codes of different words.
+With the record, a test file gets the same features as its training file (``--like``).
 """
 
 from __future__ import annotations
@@ -32,55 +32,55 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import DamageError, InputError
 
-MAX_LISTED = 12  # columns that a message lists
-# As a number; of categories, only the empty cell is missing.
+MAX_LISTED = 12  # most columns that a message lists
+# Cells without a number. In a column of categories, only an empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
 NUMBERS, DATES, WORDS, TEXT = ("numbers", "dates", "words", "text")
-"""What a column holds. Text may turn out to be any of them; a label is read as words."""
-_HOLDS = {  # what is read as numbers, dates or words
+"""The content of a column. Text may be any of the others; a label is read as words."""
+_HOLDS = {  # kinds of columns that can be read as numbers, dates or words
     "numbers": (NUMBERS, TEXT),
     "dates": (DATES, WORDS, TEXT),
     "words": (NUMBERS, WORDS, TEXT),
 }
 
 
-# A block of a table: its wanted columns, of numbers (missing ones are NaN) or words, and where its
-# rows are.
+# A block of a table: its wanted columns, as numbers (NaN if they are missing) or words, and the
+# places of its rows.
 Cells: TypeAlias = tuple[Mapping[str, Float64Array | Words], Place]
 
 
 class Table(Reader):
     """An open table."""
 
-    # What each column holds: NUMBERS, DATES, WORDS, TEXT, or another type, which is of no use.
-    # Columns that only number or name the rows, as an index of pandas, are left out.
+    # Content of each column: NUMBERS, DATES, WORDS, TEXT, or the name of a type that cannot be
+    # used. A column that only numbers or names the rows is left out, such as an index of pandas.
     kinds: Mapping[str, str] = MappingProxyType({})
-    header = True  # whether the columns have names of their own
-    # Columns to read, which `choose` tells, as "numbers", "dates" (as numbers, too) or "words".
+    header = True  # whether the table has names for its columns
+    # Columns to read, set by `choose`: as "numbers", "dates" (seconds) or "words".
     wanted: Mapping[str, str]
 
     def choose(self, wanted: Mapping[str, str]) -> None:
-        """Leave out what is not wanted, in blocks as well; before the first of them."""
+        """Choose the columns to read; call this before the first block."""
         self.wanted = wanted
 
     @abstractmethod
     def cells(self, block: Any) -> Cells:
-        """Wanted cells of a block, for any thread; InputError for one that cannot be read."""
+        """Wanted cells of a block; InputError if one cannot be read; for any thread."""
 
 
 def place_from(name: str, first: int) -> Place:
-    """Places of rows of a block that begins at row `first` of a file."""
+    """Places of the rows of a block that begins at row `first` of a file."""
     return lambda row: f"{name}, row {first + row}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names with commas between, the first few of many."""
+    """Names with commas between them; only the first ones if there are many."""
     shown = ", ".join(names[:MAX_LISTED])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_LISTED else shown
 
 
 def parse_number(text: str) -> float | None:
-    """Read the number in a cell: NaN where it is missing, None where there is no number.
+    """Read the number in a cell: NaN if it is missing, None if the text is not a number.
 
     True and False are 1 and 0, as in columns of booleans.
     """
@@ -96,7 +96,7 @@ def parse_number(text: str) -> float | None:
 
 
 def seconds_in(word: str) -> float:
-    """Seconds since 1970 of a date or time of ISO 8601, in UTC unless it has a zone; else inf."""
+    """Seconds from 1970 to an ISO 8601 date or time (UTC without a zone); inf for other text."""
     if word in MISSING:
         return np.nan
     try:
@@ -107,9 +107,9 @@ def seconds_in(word: str) -> float:
 
 
 def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
-    """Words of a column of different values, given the position of each row's value in them.
+    """Words of a column from its different values and the code of each row's value.
 
-    A word is written by the rule of `plain_word`; missing values are no words.
+    Words have the form of `plain_word`; missing values have none.
     """
     names: dict[str, int] = {}
     places = np.full(len(values) + 1, -1)
@@ -117,7 +117,7 @@ def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words
         if value is None or value != value:  # NaN
             continue
         if isinstance(value, Decimal):
-            value = str(value)  # float64 may not hold it
+            value = str(value)  # float64 might round it
         try:
             word = plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
             word.encode("utf-8")
@@ -136,31 +136,31 @@ class TableRecord:
     """How the columns of a table become features."""
 
     label: str  # column of the labels
-    columns: Sequence[str]  # columns that are used, in order
-    # Categories of each column, sorted; None for a column of numbers.
+    columns: Sequence[str]  # columns of numbers, categories and dates, in the order of features
+    # Sorted categories of each column; None for a column of numbers.
     categories: Sequence[Sequence[str] | None]
-    # What a missing number of each column becomes (0 for categories); None when it is an error.
+    # For each column, the value in place of missing numbers (0 for categories); None: an error.
     means: Sequence[float] | None = None
-    header: bool = True  # whether the columns had names of their own
-    dates: Sequence[str] = ()  # columns of dates, the last of those of numbers
-    encodings: Mapping[str, Encoding] = field(default_factory=dict)  # of more columns
-    width: int | None = None  # columns of the table, which have no names
+    header: bool = True  # whether the table has names for its columns
+    dates: Sequence[str] = ()  # columns of dates, which are the last of `columns`
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)  # target-encoded columns
+    width: int | None = None  # number of columns of a table without names; None with names
 
     @cached_property
     def is_hot(self) -> npt.NDArray[np.bool_]:
-        """Which columns are of categories."""
+        """Which columns hold categories."""
         return np.array([words is not None for words in self.categories], dtype=bool)
 
     @cached_property
     def widths(self) -> Int64Array:
-        """Features of each column, and of each feature of the columns that are target-encoded."""
+        """Number of features of each column, and then 1 for each target-encoded feature."""
         widths = [1 if words is None else len(words) for words in self.categories]
         n_encoded = sum(len(one["features"]) for one in self.encodings.values())
         return np.array([*widths, *[1] * n_encoded], dtype=np.int64)
 
     @property
     def columns_of_features(self) -> list[tuple[str, str]]:
-        """Name of each feature, and its column; those that are target-encoded are the last."""
+        """Name and column of each feature; target-encoded features are the last."""
         found = [
             (column if word is None else f"{column}={word}", column)
             for column, words in zip(self.columns, self.categories, strict=True)
@@ -173,7 +173,7 @@ class TableRecord:
     def from_json(
         text: str, name: str, features: Sequence[str] | None, n_features: int
     ) -> TableRecord:
-        """Read the JSON of a record in the file `name`; DamageError if it makes other features."""
+        """Read a record from JSON in the file `name`; DamageError if its features are others."""
         try:
             stored = json.loads(text)
             record = TableRecord(**stored)
@@ -185,15 +185,15 @@ class TableRecord:
                 raise ValueError("the features are others")
         except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(
-                f"{name} is damaged: what it says of the columns of its table makes no sense "
+                f"{name} is damaged: its record of the columns of its table makes no sense "
                 f"({error}); restore a copy or write it again"
             ) from None
         return record
 
     def wanted(self, table: Table, label: str | None, of: str, *, targets: bool) -> dict[str, str]:
-        """What to read from columns of a table, see `Table.wanted`; InputError if it cannot be.
+        """Choose the `Table.wanted` of a table; InputError if the table does not fit the record.
 
-        Messages name the table, training file or model `of` which this is the record.
+        Messages use `of`, the name of the table, training file or model that has this record.
         """
         lacks_label = label is None and self.label == str(len(table.kinds))
         if self.width not in (None, len(table.kinds) + lacks_label):
@@ -220,7 +220,7 @@ class TableRecord:
 
 
 def check_columns(table: Table, names: Iterable[str], of: str) -> None:
-    """Raise InputError unless a table has the columns of a training file, or of an option."""
+    """Raise InputError if a table lacks a column that a training file or an option `of` needs."""
     if missing := [repr(name) for name in names if name not in table.kinds]:
         raise InputError(
             f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
@@ -229,7 +229,7 @@ def check_columns(table: Table, names: Iterable[str], of: str) -> None:
 
 
 def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
-    """Features of a table by the options alone, before its categories and means are known."""
+    """Record of a table by the options, before its categories and means are known."""
     if options.label is None:
         raise InputError(
             f"{table.name} is a table: name the column of its labels with --label (it has "
@@ -271,33 +271,33 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
 
 @dataclass(frozen=True)
 class TrainingFile:
-    """What is known of training rows."""
+    """The facts about training rows that later rows need."""
 
     name: str  # the file, for messages
-    n_features: int  # its width
+    n_features: int
     sparse: bool  # whether its rows are sparse
-    scaling: Scaling  # what was done to its values
-    classes: tuple[Any, ...] | None = None  # its labels; None where they are unknown
+    scaling: Scaling  # the scaling of its values
+    classes: tuple[Any, ...] | None = None  # its labels; None if they are unknown
     columns: Sequence[str] | None = None  # names of its features
-    table: str | None = None  # how a table became its features, as JSON
+    table: str | None = None  # `TableRecord` as JSON, if it comes from a table
     targets: bool = False  # whether its labels are targets of a regression
-    labels_as: str | None = None  # map that made its labels
+    labels_as: str | None = None  # the --labels-as that made its labels
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Labels that are words."""
+        """The labels that are words."""
         return tuple(name for name in self.classes or () if isinstance(name, str))
 
     @property
     def record(self) -> TableRecord | None:
-        """How the columns of a table became its features."""
+        """Record of how the columns of a table became its features; None if it had no table."""
         if self.table is None:
             return None
         return TableRecord.from_json(self.table, self.name, self.columns, self.n_features)
 
 
 def read_like(path: str) -> TrainingFile:
-    """Read a converted file, or another HDF5 file with rows; InputError if it is damaged."""
+    """Read the facts in a converted or other HDF5 file with rows; InputError if it is damaged."""
     with open_source(path) as source, open_file(path) as file, formats.reading(path):
         labels = file.get("y")
         attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}

@@ -1,7 +1,7 @@
 """Text from files, compressed files and standard input, in blocks of whole rows; LIBSVM text.
 
-A line of LIBSVM is ``LABEL INDEX:VALUE INDEX:VALUE ...``, with a comment behind "#".
-`ooc_fw._core.text` parses ordinary lines, `_parse_line` all others, exactly and slowly.
+A line of LIBSVM is ``LABEL INDEX:VALUE INDEX:VALUE ...``; a comment may follow after "#".
+`ooc_fw._core.text` parses ordinary lines, and `_parse_line` parses all others, slowly and exactly.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Whole rows of one input, which are lines, or in CSV several where a cell has line breaks."""
+    """Whole rows of one input. A row is a line; in CSV it has several if a cell has line breaks."""
 
     name: str  # the input, for messages
-    text: bytes  # the lines; the last one ends in a newline, too
+    text: bytes  # the lines, each with a newline at its end
     first_line: int  # number of the first line, from 1
 
     @property
@@ -53,7 +53,7 @@ class TextBlock:
 
 
 class TextInput(readers.Reader):
-    """An open text: a file, or "-", standard input; plain or compressed, as its content tells."""
+    """An open text: a file, or "-" for standard input; compression is found by its first bytes."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         name = os.fspath(path)
@@ -78,16 +78,16 @@ class TextInput(readers.Reader):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that were read from disk so far; for standard input, bytes of text."""
+        """Bytes that were read from disk so far; for standard input, the bytes of text."""
         return self.text_bytes if self.size is None else self._raw.tell()
 
     def blocks(self) -> Iterator[TextBlock]:
-        """Cut the text at the ends of rows; a missing last newline is added.
+        """Cut the text at ends of rows; a missing last newline is added.
 
-        A row above BLOCK_BYTES makes a longer block, and one above MAX_ROW_BYTES an InputError.
+        A row above BLOCK_BYTES makes a longer block, and a row above MAX_ROW_BYTES an InputError.
         """
         line = 1
-        begun: list[bytes] = []  # parts of a row whose end was not read yet
+        begun: list[bytes] = []  # parts of a row whose end has yet to be read
         data = self._read().removeprefix(b"\xef\xbb\xbf")  # the byte order mark
         while data:
             cut = self._last_row_end(data)
@@ -109,11 +109,11 @@ class TextInput(readers.Reader):
             yield TextBlock(self.name, rest + b"\n", line)
 
     def _last_row_end(self, data: bytes) -> int:
-        """Place after the last line end in the next part of the text that ends a row, or 0."""
+        """Place after the last line end that ends a row in the next part of the text; 0 if none."""
         return data.rfind(b"\n") + 1
 
     def _check_end(self, line: int) -> None:
-        """Raise InputError if the text must not end in the row that begins at a line."""
+        """Raise InputError if the last row, which begins at `line`, is incomplete."""
 
     def _read(self) -> bytes:
         try:
@@ -127,7 +127,7 @@ class TextInput(readers.Reader):
 
 
 class LineEncoder(readers.Encoder):
-    """Makes rows of LIBSVM text."""
+    """Makes rows from LIBSVM text."""
 
     def __init__(self, labels: readers.LabelNumbers, **how: Any) -> None:
         self.labels = labels
@@ -135,7 +135,7 @@ class LineEncoder(readers.Encoder):
 
     def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
         parsed = parse_block(block, **self._how)
-        # Lines may be empty, so that the number of a row does not tell its line.
+        # The line of a row is unknown, since lines may be empty.
         place = f"a line of {block.name} from line {block.first_line} on"
         return replace(parsed, labels=self.labels.of(parsed.labels, lambda _: place))
 
@@ -146,9 +146,9 @@ class LineEncoder(readers.Encoder):
 def iter_libsvm(
     path: str | os.PathLike[str], *, zero_based: bool = False, exact: bool = False
 ) -> Iterator[tuple[Float64Array, CSRRows]]:
-    """Labels and rows of LIBSVM text, block by block; the rows are as wide as any so far.
+    """Yield labels and rows of LIBSVM text, block by block; rows are as wide as the widest so far.
 
-    Values are float64 if `exact`, to be scaled, then rounded.
+    With `exact`, values are float64, to be scaled before they are rounded.
     """
     dtype = np.float64 if exact else np.float32
     n_rows = width = 0
@@ -170,15 +170,15 @@ def parse_block(
     log1p: bool = False,
     dtype: type[np.floating[Any]] = np.float64,
 ) -> ParsedBlock:
-    """Parse one block of text into values of `dtype`, each rounded from float64.
+    """Parse a block of text into values of `dtype`, each rounded from float64.
 
-    Columns from `n_features` on are left out. For `log1p` values must be above -1.
+    Columns from `n_features` on are left out. With `log1p`, values must be above -1.
     """
     limit = 2**31 if n_features is None else n_features
     rules = Rules(int(not zero_based), limit, -1.0 if log1p else -np.inf)
     text = np.frombuffer(block.text, dtype=np.uint8)
-    # An upper bound: a pair has four bytes, and pages of an array that are never written take no
-    # memory.
+    # An upper bound, since a pair has at least four bytes. The unused rest takes no memory, because
+    # its pages are never written.
     n_pairs = len(text) // 4
     labels = np.empty(block.n_lines)
     indptr = np.zeros(len(labels) + 1, dtype=np.int64)
@@ -210,9 +210,9 @@ def parse_block(
 
 
 def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Array]:
-    """Label, sorted columns and values of a line; ValueError if there is something wrong with it.
+    """Label, sorted columns and values of a line; ValueError if it is wrong.
 
-    This says what a line may hold: `ooc_fw._core.text` takes a part of that, and the same way.
+    This function defines the format. `ooc_fw._core.text` reads a part of it, with the same result.
     """
     tokens = (match[0] for match in re.finditer(rb"[^\s#]+", line.partition(b"#")[0]))
     word = next(tokens)
@@ -229,7 +229,7 @@ def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Ar
     columns = array("q")
     values = array("d")
     for k, token in enumerate(tokens):
-        if k > 0 or not token.startswith(b"qid:"):  # a classifier has no use for queries
+        if k > 0 or not token.startswith(b"qid:"):  # the number of a query, for ranking
             column, value = _parse_pair(token, rules)
             columns.append(column)
             values.append(value)
@@ -243,7 +243,7 @@ def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Ar
 
 
 def _parse_pair(token: bytes, rules: Rules) -> tuple[int, float]:
-    """Column and value of INDEX:VALUE; ValueError if there is something wrong with it."""
+    """Column and value of INDEX:VALUE; ValueError if it is wrong."""
     index, colon, word = token.partition(b":")
     column = -1
     if colon and index.isdigit():
@@ -264,7 +264,7 @@ def _parse_pair(token: bytes, rules: Rules) -> tuple[int, float]:
 
 
 def _number(word: bytes) -> float:
-    """Float64 nearest to a decimal number; NaN for anything else."""
+    """The float64 nearest to a decimal number; NaN for other text."""
     return float(word) if _NUMBER.fullmatch(word) else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Whether a data file is still what was written: every byte of every array is read and compared."""
+"""Check that a data file is still as it was written: read and compare every byte of its arrays."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.sources import check_stamp, stamp_of
 from ooc_fw.system.errors import DamageError, InputError
 
-READ_BYTES = 4 << 20  # bytes that are read and compared at once; their first damage is told
+READ_BYTES = 4 << 20  # bytes that are read and compared at once; only their first damage is told
 
 
 def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = None) -> list[str]:
     """Read a whole converted file and compare it with the checksums in it.
 
-    Returns sentences about the damage, none if the file is intact. `progress` is called with (bytes
-    done, bytes in all). DamageError is raised if the file cannot be opened, its header does not
-    match its checksum, or it was changed while it was read; InputError if it has no rows or no
-    checksums.
+    Returns sentences about the damage, and none if the file is intact. `progress` is called with
+    (bytes done, bytes in all). DamageError is raised if the file cannot be opened or its header
+    does not match its checksum. InputError is raised if the file has no rows or no checksums, or
+    changes while it is read.
     """
     path = os.fspath(path)
     without = InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
     if detect_format(path) != "hdf5":
-        open_source(path).close()  # says what is wrong with it
+        open_source(path).close()  # it may raise a clearer error
         raise without
     found: list[str] = []
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
 
 
 def _compare(dataset: Any, path: str, sums: Checksums) -> Iterator[tuple[int, str]]:
-    """Bytes of each part of an array, and a sentence if it is damaged, else ""."""
+    """Yield, for each part of an array, its bytes and a sentence about its damage ("" if none)."""
     try:
         array = open_hdf5(dataset)
     except DamageError as error:

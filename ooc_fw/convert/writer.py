@@ -1,4 +1,4 @@
-"""A training file in HDF5, written front to back, and one file cut into two of them."""
+"""Write a training file in HDF5 from front to back, and split a file into two."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ CHUNK_BYTES = 2 << 20  # size of a chunk of any array
 
 
 class _Sink(io.FileIO):
-    """The file object that HDF5 writes to; it remembers its first failure and continues."""
+    """The file object that HDF5 writes to; it stores its first failure and continues."""
 
     failure: OSError | None = None
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, with zeros beyond the end of the file, as any HDF5 driver does."""
+        """Fill a buffer, with zeros after the end of the file, as every HDF5 driver does."""
         view = memoryview(buffer).cast("B")
         view[:] = os.pread(self.fileno(), len(view), self.tell()).ljust(len(view), b"\0")
         return len(view)
 
     def write(self, data: Any) -> int:
-        """Write all of `data` at the position, which HDF5 sets before every write."""
+        """Write all of `data` at the position that HDF5 sets before every write."""
         view = memoryview(data).cast("B")
         done = 0
         try:
@@ -63,28 +63,28 @@ class _Sink(io.FileIO):
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds, which is known before it is begun."""
+    """Facts about a file that are known before it is written."""
 
     n_rows: int
     n_features: int
-    n_stored: int  # upper limit of the stored values; used for sparse rows only
+    n_stored: int  # upper limit for the number of stored values, for sparse rows only
     sparse: bool  # whether /X is a CSR group
     source: str  # names of the inputs
     scaling: Scaling
-    compression: str = "none"  # of the arrays, or gzip
-    labelled: bool = True  # whether there are labels; new rows may have none yet
+    compression: str = "none"  # compression of the arrays: none or gzip
+    labelled: bool = True  # whether there are labels; rows to predict may have none
     shuffled: bool = False  # whether rows are in random order
-    seed: int | None = None  # of the shuffle, if it is known
-    label_names: Sequence[str] | None = None  # words of the labels 0, 1, ...; None for numbers
+    seed: int | None = None  # seed of the shuffle, if it is known
+    label_names: Sequence[str] | None = None  # words for the labels 0, 1, ...; None for numbers
     targets: bool = False  # whether labels are targets of a regression
     columns: Sequence[str] | None = None  # names of the features
-    table: str | None = None  # how the columns of a table became the features, as JSON
-    labels_as: Mapping[str, str] | None = None  # new label of each old one
-    n_encoded: int = 0  # columns of categories that became features by the labels of these rows
+    table: str | None = None  # `TableRecord` as JSON, if features come from a table
+    labels_as: Mapping[str, str] | None = None  # new label for each old one
+    n_encoded: int = 0  # number of columns that are target-encoded by the labels of these rows
 
 
 class _Array:
-    """An array that grows chunk by chunk, and its checksums, which `pool` computes meanwhile."""
+    """An array that grows chunk by chunk; `pool` computes its checksums at the same time."""
 
     def __init__(self, dataset: h5py.Dataset, pool: ThreadPoolExecutor) -> None:
         self._dataset = dataset
@@ -95,7 +95,7 @@ class _Array:
         self._filled = self._n_written = 0
 
     def append(self, block: AnyArray) -> None:
-        """Write elements below those written so far."""
+        """Append elements; they are written when a chunk is full."""
         while len(block) > 0:
             taken = block[: len(self._chunk) - self._filled]
             self._chunk[self._filled : self._filled + len(taken)] = taken
@@ -109,7 +109,7 @@ class _Array:
         summing = self._pool.submit(converted.crc32s, written, self._length)
         if self._dataset.compression:
             self._dataset[self._n_written : self._n_written + len(written)] = written
-        else:  # past the buffers of HDF5, in the shape of a whole chunk
+        else:  # without the buffers of HDF5, which takes only whole chunks
             corner = (self._n_written,) + (0,) * (written.ndim - 1)
             self._dataset.id.write_direct_chunk(corner, self._chunk)
         self._sums.append(summing.result())
@@ -117,29 +117,29 @@ class _Array:
         self._filled = 0
 
     def finish(self) -> converted.Checksums:
-        """Write the rest; the checksums of all."""
+        """Write the rest; return the checksums of the array."""
         if self._filled:
             self._flush()
         return converted.Checksums(np.concatenate(self._sums), self._length)
 
 
 class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hints
-    """A new training file, to which rows are appended; `finish` marks it complete.
+    """A new training file; rows are appended, and `finish` marks it complete.
 
-    HDF5 tries to write the same data again when the file is closed and when the interpreter ends,
-    and crashes there. So it is told that all writes succeed, and `check` and the end of the
-    ``with`` statement raise the error of the disk.
+    After a failure HDF5 would try to write the same data again when the file is closed and when the
+    interpreter ends, and crash there. It is therefore told that all writes succeed. `check` and the
+    end of the ``with`` statement raise the error of the disk.
     """
 
     def __init__(self, path: str | os.PathLike[str], layout: Layout) -> None:
         self._sink = _Sink(os.fspath(path), "w+b")
-        # An array is written front to back: only the chunk at hand needs a place in the cache.
+        # An array is written front to back, so that only its last chunk needs room in the cache.
         super().__init__(
             self._sink, "w", rdcc_nbytes=2 * CHUNK_BYTES, libver=converted.LIBRARY_VERSIONS
         )
         self._layout = layout
         self._n_stored = 0
-        self._counts: Counter[float] = Counter()  # rows of each label, but of targets
+        self._counts: Counter[float] = Counter()  # rows with each label; empty for targets
         self._sums = np.zeros((2, layout.n_features))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._arrays: dict[str, _Array] = {}
@@ -155,8 +155,8 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self._create("X/indices", np.int32, layout.n_stored)
         self._create("X/indptr", np.int64, layout.n_rows + 1)
         self._arrays["X/indptr"].append(np.zeros(1, dtype=np.int64))
-        # AnnData's encoding of a CSR matrix. Other tools that read it expect text of variable
-        # length, which is never read here.
+        # AnnData's encoding of a CSR matrix. It is text of variable length, as other tools expect;
+        # this package never reads it.
         shape = np.array([layout.n_rows, layout.n_features], dtype=np.int64)
         told = {"shape": shape, "encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         self["X"].attrs.update(told)
@@ -165,7 +165,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         is_compressed = self._layout.compression == "gzip"
         row_bytes = max(1, np.dtype(dtype).itemsize * math.prod(width))
         stretch = converted.stretch_length(row_bytes)
-        # About CHUNK_BYTES, a whole number of stretches.
+        # A chunk has about CHUNK_BYTES and a whole number of stretches.
         chunk = max(1, CHUNK_BYTES // (stretch * row_bytes)) * stretch
         dataset = self.create_dataset(
             name,
@@ -185,9 +185,9 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         stored: Rows | None = None,
         cells: Int32Array | None = None,
     ) -> None:
-        """Write rows below those written so far; OSError if the disk is full or failing.
+        """Append rows; OSError if the disk is full or fails.
 
-        `stored` are the same rows in a form whose values are summed faster, and `cells` tell their
+        `stored` has the same rows in a form whose values are summed faster. `cells` has their
         categories (`ooc_fw.data.encoded`).
         """
         add_sums(self._sums, rows if stored is None else stored)
@@ -210,12 +210,12 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self.check()
 
     def check(self) -> None:
-        """Raise the first error of the disk, if there was one."""
+        """Raise the first error of the disk, if there is one."""
         if self._sink.failure is not None:
             raise self._sink.failure
 
     def close(self) -> None:
-        """Write what is left and close the file; a second time does nothing."""
+        """Write the rest and close the file; a second call does nothing."""
         super().close()
         self._sink.close()
 
@@ -226,18 +226,18 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
 
     @property
     def class_counts(self) -> dict[Any, int]:
-        """Rows of each label, a number or a word, in order."""
+        """Number of rows with each label (a number or a word), in order."""
         words = self._layout.label_names
         counts = sorted(self._counts.items())
         return {label if words is None else words[int(label)]: count for label, count in counts}
 
     def finish(self) -> None:
-        """Write attributes, statistics and checksums; the file is complete after this."""
+        """Write attributes, statistics and checksums, which make the file complete."""
         sums = {name: array.finish() for name, array in self._arrays.items()}
         self._pool.shutdown()
         layout = self._layout
         if layout.sparse:
-            # Fewer values than expected: scaling may have turned some into zeros.
+            # There may be fewer values than expected, since scaling turns some into zeros.
             self["X/data"].resize((self._n_stored,))
             self["X/indices"].resize((self._n_stored,))
         statistics = statistics_of(self._sums, layout.n_rows)
@@ -271,7 +271,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
 
 
 def count_labels(labels: AnyArray) -> dict[Any, int]:
-    """Rows of each label, sorted by label."""
+    """Number of rows with each label, sorted by label."""
     names, numbers = np.unique(labels, return_counts=True)
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
@@ -282,22 +282,22 @@ def split(
     outputs: Sequence[str | os.PathLike[str]],
     compression: str = "none",
 ) -> list[dict[str, Any]]:
-    """Write the rows outside `test_rows` to the first of two files, those inside to the second.
+    """Write the `test_rows` to the second of two files, and all other rows to the first.
 
-    Rows keep their order, are numbered anew, and take along what is known of them. The files appear
-    when both are written. Returns output, n_rows and class_counts of each.
+    Rows keep their order and what is known about them, and get new numbers. The files appear after
+    both are written. Returns output, n_rows and class_counts for each.
     """
     words = None
     targets = source.has_labels and bool(source.targets)
     if targets:
-        read_targets(source)  # all of which must be finite
+        read_targets(source)  # it raises InputError if one of them is not finite
     elif source.has_labels:
         classes = label_values(source)
         words = None if classes.dtype.kind in "biuf" else classes
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
-        n_stored=source.decoded_bytes // 8,  # no fewer than are stored
+        n_stored=source.decoded_bytes // 8,  # at least the number of stored values
         sparse=source.sparse,
         source=os.path.basename(source.name),
         scaling=source.scaling or Scaling(),
@@ -312,7 +312,7 @@ def split(
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_rows), paths, outputs, strict=True):
-            # Features of the second part are not made of its own labels.
+            # The features of the second part do not depend on its own labels.
             known = None if reports else part.categories
             cells = None if known is None else known.cells
             n_encoded = 0 if cells is None else cells.shape[1]
@@ -332,5 +332,5 @@ def split(
             counts = writer.class_counts
             reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})
         for path in paths:
-            flush_to_disk(path)  # all of them before one is renamed
+            flush_to_disk(path)  # both files, before the first one is renamed
     return reports

@@ -1,1 +1,1 @@
-"""Rows and where they come from: sources, sampling, scaling and statistics of columns."""
+"""Rows and their sources; sampling, scaling and statistics of columns."""

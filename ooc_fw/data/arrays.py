@@ -1,9 +1,9 @@
-"""Arrays of HDF5, `.npy`, zarr, Dask or in RAM, which any number of threads read by slices.
+"""Arrays in RAM or in HDF5, `.npy`, zarr or Dask; any number of threads may read slices of them.
 
-Numbers that are stored as they are get read at their offsets: for a short slice in a tenth of the
-time that HDF5 takes, and without its global lock. Nothing is memory-mapped: mapped pages would
-count as resident memory, and access to a map of a file that was cut short ends the process instead
-of raising an error. Neither zarr nor Dask is imported for what was opened with it.
+Uncompressed numbers are read at their offsets in the file. A short slice takes a tenth of the time
+that HDF5 takes, and no global lock. Nothing is memory-mapped: mapped pages would count as resident
+memory, and if a mapped file is cut short, the process ends without an error. This module imports
+neither zarr nor Dask, since the caller has opened their arrays.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-Read: TypeAlias = Callable[[int, int], AnyArray]  # reads elements or rows start:stop
+Read: TypeAlias = Callable[[int, int], AnyArray]  # reads the elements or rows start:stop
 
 
 class ReadArray:
-    """An array of which ``read(start, stop)`` returns a part."""
+    """An array whose parts come from a function ``read(start, stop)``."""
 
     kept_bytes = 0  # most bytes that stay in memory between two reads
     chunk_rows: int | None = None  # rows or values of a chunk; None without chunks
-    compressed = False  # whether a chunk is decoded whole, whatever is asked of it
+    compressed = False  # whether each read decodes whole chunks
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, read: Read) -> None:
         self.shape = tuple(shape)
@@ -50,15 +50,15 @@ class ReadArray:
         return self._read(start, max(start, stop))
 
     def close(self) -> None:
-        """Close what was opened for this array alone."""
+        """Close the file if it was opened for this array alone."""
 
 
 class DecodedChunks(ReadArray):
-    """An array in compressed chunks, or in parts to be computed, that is read in any blocks.
+    """An array whose chunks are compressed or computed; a read may start and stop anywhere.
 
     ``decode(start, stop)`` returns the rows of consecutive chunks. `borders` holds the first row of
-    each chunk, and the number of rows. Chunks are kept if a read uses only a part of them, so that
-    a pass in order decodes each chunk once, whatever its blocks are.
+    each chunk, and then the number of rows. A chunk is kept if a read uses only a part of it. A
+    pass in order therefore decodes each chunk once, for any size of its blocks.
     """
 
     compressed = True
@@ -69,7 +69,7 @@ class DecodedChunks(ReadArray):
         super().__init__(shape, dtype, decode)
         places: list[int] = borders.tolist()
         self._borders = places
-        # The memory plan counts 512 bytes for a word.
+        # A word is counted as 512 bytes.
         item_bytes = 512 if self.dtype.hasobject else self.dtype.itemsize
         row_bytes = item_bytes * math.prod(shape[1:])
         self.chunk_rows = int(np.diff(borders).max(initial=0))
@@ -80,12 +80,12 @@ class DecodedChunks(ReadArray):
         self._lock = threading.Lock()
 
     def __getitem__(self, key: slice) -> AnyArray:
-        """Rows ``key.start:key.stop``; a view of a kept chunk if they all lie in it."""
+        """Rows ``key.start:key.stop``; a view if all of them are in one kept chunk."""
         start, stop, _ = key.indices(len(self))
         if stop <= start:
             return self._read(start, start)
         borders = self._borders
-        first = bisect_left(borders, start)  # of the borders within these rows
+        first = bisect_left(borders, start)  # the first border in start:stop, and then the last
         last = bisect_right(borders, stop) - 1
         pieces = []
         if start < borders[first]:
@@ -97,17 +97,17 @@ class DecodedChunks(ReadArray):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _part(self, number: int, start: int, stop: int) -> AnyArray:
-        """Those of the rows ``start:stop`` that a chunk has; one thread decodes at a time."""
+        """The rows of a chunk that are in ``start:stop``; one thread decodes at a time."""
         begin = self._borders[number]
         with self._lock:
             return self._chunk(number)[start - begin : stop - begin]
 
 
 class FileArray(ReadArray):
-    """A vector or table of numbers in a file, read at its offsets.
+    """A vector or table of numbers in a file, which is read at its offsets.
 
-    Chunks of `chunk_rows` elements or rows (all of them by default) begin at these `offsets` of the
-    file. Columns of a table follow each other if it is stored `by_column`, in one chunk.
+    Each chunk has `chunk_rows` elements or rows (by default all) and begins at one of the `offsets`
+    in the file. With `by_column`, a table is one chunk, in which columns follow each other.
     """
 
     _descriptor = -1
@@ -130,7 +130,7 @@ class FileArray(ReadArray):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _read_rows(self, start: int, stop: int) -> AnyArray:
-        """Elements or rows as stored."""
+        """Elements or rows that are stored one after the other."""
         out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         length = self.chunk_rows or max(1, len(self))
@@ -144,7 +144,7 @@ class FileArray(ReadArray):
         return out
 
     def _read_columns(self, start: int, stop: int) -> AnyArray:
-        """Rows of a table that is stored by its columns."""
+        """Rows of a table whose columns are stored one after the other."""
         columns = np.empty((self.shape[1], stop - start), dtype=self.dtype)
         for j, column in enumerate(columns):
             place = int(self._offsets[0]) + (j * len(self) + start) * self.dtype.itemsize
@@ -173,11 +173,11 @@ class FileArray(ReadArray):
     __del__ = close
 
 
-Sliceable: TypeAlias = ReadArray | AnyArray  # whose slices are arrays
+Sliceable: TypeAlias = ReadArray | AnyArray  # its slices are arrays
 
 
 def open_array(node: Any) -> Any:
-    """What slices of an array of any kind are read from; InputError unless its values are there."""
+    """Return a sliceable form of any array; InputError if it lacks some of its values."""
     if isinstance(node, ReadArray):
         return node
     if isinstance(node, h5py.Dataset):
@@ -196,12 +196,12 @@ def open_array(node: Any) -> Any:
 
 
 def is_zarr(node: Any) -> bool:
-    """Whether it is an array or a group of zarr."""
+    """Whether `node` is an array or a group of zarr."""
     return type(node).__module__.partition(".")[0] == "zarr"
 
 
 def path_of(node: Any) -> str:
-    """The file or store that an array or a group is in; "array" for others."""
+    """The file or store of an array or a group; "array" if it has none."""
     if isinstance(node, FileArray):
         return node.path
     if isinstance(node, h5py.Group | h5py.Dataset):
@@ -212,27 +212,27 @@ def path_of(node: Any) -> str:
 
 
 def place_of(node: Any) -> str:
-    """The file, and the path in it, of a node of HDF5 or zarr."""
+    """The file of a node of HDF5 or zarr, and the path in the file."""
     return f"{path_of(node)}: {node.name!r}"
 
 
 def check_unmasked(data: Any) -> None:
-    """Raise InputError for a masked array, whose masked values count as values elsewhere."""
+    """Raise InputError for a masked array, since other code would use its masked values."""
     if isinstance(data, np.ma.MaskedArray):
         raise InputError("rows and labels cannot be masked arrays; fill them (filled() in numpy)")
 
 
 def open_npy(path: str) -> FileArray:
-    """Array of a `.npy` file, all of whose values are in the file."""
+    """Open the array of a `.npy` file; numpy raises an error if the file is too short for it."""
     with reading(path), np.errstate(over="raise"):
-        # No page of the map is touched: it tells type, shape and place.
+        # The map only tells type, shape and offset. None of its pages is read.
         found = find_in_map(np.lib.format.open_memmap(path, mode="r"))
     assert found is not None
     return found
 
 
 def find_in_map(array: AnyArray) -> FileArray | None:
-    """A view of a memory map, in its file; None for a private map, or an array in memory."""
+    """The file and place of a view of a memory map; None for a private map and other arrays."""
     base: Any = array
     named: np.memmap[Any, Any] | None = None
     while isinstance(base, np.ndarray):
@@ -244,17 +244,17 @@ def find_in_map(array: AnyArray) -> FileArray | None:
     by_column = not array.flags.c_contiguous
     if by_column and not array.flags.f_contiguous:
         raise InputError(f"this view of {named.filename} is not in one piece of it; copy the view")
-    # A view keeps the offset of the map it was cut from, so its own follows from the addresses.
+    # A view has the `offset` of the whole map, so its own offset is computed from the addresses.
     page_start = named.offset - named.offset % mmap.ALLOCATIONGRANULARITY
     place = page_start + array.ctypes.data - np.frombuffer(base, dtype=np.uint8).ctypes.data
     return FileArray(str(named.filename), array.shape, array.dtype, [place], by_column=by_column)
 
 
 def open_hdf5(dataset: Any) -> FileArray | ReadArray:
-    """What slices of a data set are read from; InputError unless all its values are there.
+    """Return a sliceable form of a data set; InputError if it lacks some of its values.
 
-    Compressed chunks are decoded once and kept for the next part: HDF5 itself keeps no chunk that
-    is larger than its cache. Words take many times what is stored, and are not kept.
+    Compressed chunks are decoded once and kept for the next read, because HDF5 itself keeps no
+    chunk larger than its cache. Words take much more memory than disk space, and are not kept.
     """
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(place)[0] for place in range(properties.get_nfilters())]
@@ -274,9 +274,9 @@ def open_hdf5(dataset: Any) -> FileArray | ReadArray:
 
 
 def check_storage(dataset: Any) -> None:
-    """Raise InputError unless all values of a data set were written, into its own file.
+    """Raise InputError unless all values of a data set were written, and into its own file.
 
-    HDF5 returns fill values for all others.
+    For other values HDF5 would return its fill value.
     """
     shape = dataset.shape
     if shape is None or dataset.is_virtual or dataset.external:
@@ -295,12 +295,12 @@ def check_storage(dataset: Any) -> None:
 
 
 def is_plain_file(file: Any) -> bool:
-    """Whether it is one file on disk that nobody in this process writes to."""
+    """Whether an HDF5 file is one file on disk that is open for reading only."""
     return file.mode == "r" and file.driver == "sec2" and os.path.isfile(file.filename)
 
 
 def find_in_file(dataset: Any) -> FileArray | None:
-    """Where uncompressed values with `check_storage` lie on disk; None if they are not plain."""
+    """Locate uncompressed values, after `check_storage`; None if their bytes do not suffice."""
     shape, chunks = dataset.shape, dataset.chunks
     is_plain = h5py.h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type())
     is_plain &= dataset.dtype.kind in "biuf" and dataset.size > 0
@@ -313,14 +313,14 @@ def find_in_file(dataset: Any) -> FileArray | None:
 
         dataset.id.chunk_iter(note)
         return FileArray(dataset.file.filename, shape, dataset.dtype, offsets, chunks[0])
-    place = dataset.id.get_offset()  # None unless the values are in one piece
+    place = dataset.id.get_offset()  # None if the values are not in one piece
     if not is_plain or place is None:
         return None
     return FileArray(dataset.file.filename, shape, dataset.dtype, [place])
 
 
 def _reader(node: Any, dtype: Any) -> Read:
-    """Function that reads rows of an array by the library that opened it."""
+    """Function that reads rows of an array through the library that opened it."""
     path = path_of(node)
 
     def read(start: int, stop: int) -> AnyArray:
@@ -331,31 +331,31 @@ def _reader(node: Any, dtype: Any) -> Read:
 
 
 def _in_chunks(node: Any, chunk: tuple[int, ...], dtype: Any) -> DecodedChunks:
-    """Chunks of such a shape; InputError if decoding or counting them would fill the memory."""
+    """An array in chunks of this shape; InputError if chunks are too large or too many for RAM."""
     n_rows = node.shape[0]
     if math.prod(chunk) * node.dtype.itemsize > 2 << 30 or n_rows // chunk[0] > 10**8:
         raise InputError(
             f"{place_of(node)}, of shape {tuple(node.shape)}, is in chunks of {tuple(chunk)} "
-            f"values, which are decoded whole; write it in chunks of a few MiB"
+            f"values, and a chunk is decoded whole; write it in chunks of a few MiB"
         )
     borders = np.r_[np.arange(0, n_rows, chunk[0]), n_rows]
     return DecodedChunks(node.shape, dtype, _reader(node, dtype), borders)
 
 
 def _open_zarr(node: Any) -> DecodedChunks:
-    """An array of zarr; absent chunks, which an interrupted program leaves, are warned of."""
+    """Open an array of zarr; warn of absent chunks, which an interrupted program leaves."""
     dtype = np.dtype(node.dtype)
     found = _in_chunks(node, node.chunks, dtype if dtype.kind in "biuf" else object)
-    # zarr reads absent chunks as its fill value, and leaves chunks of it out by default.
+    # zarr reads the fill value for an absent chunk; by default it does not write such chunks.
     n_absent = node.nchunks - node.nchunks_initialized
-    if n_absent > 0:  # of a shard, all chunks count as initialized
+    if n_absent > 0:  # a shard counts all its chunks as initialized
         said = "%s: %d of its %d chunks are absent, and their values are taken to be %s"
         logger.warning(said, place_of(node), n_absent, node.nchunks, node.fill_value)
     return found
 
 
 def _open_dask(node: Any) -> DecodedChunks:
-    """An array of Dask, whose blocks are computed whole."""
+    """Open an array of Dask; its blocks are computed whole."""
     if any(map(math.isnan, node.shape)):
         raise InputError("the dask array must have known lengths; see its compute_chunk_sizes()")
     borders = np.cumsum([0, *node.chunks[0]], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Rows, labels and names in files of HDF5, stores of zarr and AnnData, which are used as they are.
+"""Rows, labels and names in HDF5, zarr and AnnData, which are read without conversion.
 
 Rows are an array of two dimensions, or a group with the three arrays of a CSR matrix. Labels are an
-array, or in AnnData a column of ``obs``: an array or a group, of codes and the categories that they
-stand for, or of values and a mask of the missing ones. Names of columns are the index of ``var``.
-An AnnData object in RAM has the same parts as its file.
+array. In AnnData they are a column of ``obs``, which is an array or a group: codes with their
+categories, or values with a mask for the missing ones. The index of ``var`` names the columns. An
+AnnData object in RAM has the same parts as its file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, StoredStatistics, stamp_of
 from ooc_fw.system.errors import InputError
 
-Node: TypeAlias = Any  # an array or a group of h5py or zarr, any other array, or `parts_of` AnnData
+Node: TypeAlias = Any  # any array, a group of h5py or zarr, or the `parts_of` an AnnData object
 
 _CSR_PARTS = ("data", "indices", "indptr")
 
@@ -46,7 +46,7 @@ def close_file(file: Any) -> None:
 
 
 def is_annotated(data: Any) -> bool:
-    """Whether `data` is an AnnData object, or alike."""
+    """Whether `data` has the parts of an AnnData object."""
     return all(hasattr(data, name) for name in ("X", "obs", "var_names", "shape"))
 
 
@@ -66,7 +66,7 @@ def is_group(node: Node) -> bool:
 def find(group: Node, path: str) -> Any:
     """Array or group at a path below a group; None if there is none."""
     path = path.strip("/")
-    if isinstance(group, h5py.Group):  # whose get() takes what is damaged for absent
+    if isinstance(group, h5py.Group):  # its get() returns None for damaged nodes, too
         return group[path] if path in group else None
     return group.get(path)
 
@@ -74,7 +74,7 @@ def find(group: Node, path: str) -> Any:
 def open_container(
     root: Node, labels: Sliceable | None = None, x_name: str = "X", label: str | None = "y"
 ) -> RowSource:
-    """Open the rows `x_name` in a group, or `parts_of` one; `labels` replace those of `label`."""
+    """Open the rows `x_name` in a group or in `parts_of`; given `labels` replace the own ones."""
     path = path_of(root)
     with reading(path):
         rows = _find_rows(root, x_name)
@@ -83,7 +83,7 @@ def open_container(
         is_named = labels is None and label is not None and rows is not root
         if is_named:
             labels = _find_labels(root, str(label), sums)
-        is_table = is_own and x_name == "X"  # what a converted file says is of these rows
+        is_table = is_own and x_name == "X"  # the attributes of a converted file describe X
         source = open_rows(rows, labels, sums if is_table else {})
         source.name = path
         if is_own and is_named and label == "y":
@@ -98,7 +98,7 @@ def open_container(
 
 
 def _find_rows(root: Node, x_name: str) -> Node:
-    """The array, or the group of a CSR matrix, that holds the rows; InputError without one."""
+    """The array or the group (a CSR matrix) that holds the rows; InputError if there is none."""
     rows = find(root, x_name)
     if rows is not None:
         return rows
@@ -111,7 +111,7 @@ def _find_rows(root: Node, x_name: str) -> Node:
 
 
 def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = None) -> RowSource:
-    """Dense rows of an array, or sparse ones of a group or matrix; `sums` are their checksums."""
+    """Open an array as dense rows, a group or matrix as sparse ones; `sums` are their checksums."""
     if hasattr(node, "tocsr"):
         return CSRSource(node.tocsr(), labels)
     sums = sums or {}
@@ -127,7 +127,7 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         values = open_array(node)
         columns = names_of_frame(node)
         if columns is not None and values.dtype.hasobject:
-            with suppress(ValueError, TypeError):  # numbers in columns of several types
+            with suppress(ValueError, TypeError):  # columns of different types may all be numbers
                 values = values.astype(np.float64)
         path = path_of(values if isinstance(values, FileArray) else node)
         stored = {"data": values}
@@ -140,7 +140,7 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         source.span_rows = source.chunk_rows
         source.max_gap = source.chunk_rows
     if isinstance(node, h5py.Dataset) and arrays.is_plain_file(node.file):
-        # The file that is open: another one may have its name by now.
+        # The stamp of the open file, since another file may have its name by this time.
         source.stamps[path] = stamp_of(node.file.id.get_vfd_handle())
     elif isinstance(values, FileArray):
         source.stamps[path] = stamp_of(path)
@@ -148,8 +148,8 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
 
 
 def _open_csr(group: Node, *, is_own: bool) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Shape and arrays of sparse rows; InputError unless they fit each other."""
-    # The encoding of our own files is text of variable length, which no checksum covers.
+    """Shape and arrays of sparse rows; InputError if they do not fit each other."""
+    # Converted files store their encoding as text of variable length, which no checksum covers.
     kind = "csr" if is_own else as_text(group.attrs.get("encoding-type", "csr"))
     shape = np.ravel(group.attrs.get("shape", ())).tolist()
     found = {part: open_array(group[part]) for part in _CSR_PARTS if part in group}
@@ -171,7 +171,7 @@ def _open_csr(group: Node, *, is_own: bool) -> tuple[tuple[int, ...], dict[str, 
 
 
 def names_of_frame(data: Any) -> list[str] | None:
-    """Names of the columns of a frame or table in RAM, text or not; None for what has none."""
+    """Names of the columns of a frame or table in RAM, as text; None for other objects."""
     names = getattr(data, "column_names", getattr(data, "columns", None))
     if names is None or len(getattr(data, "shape", ())) != 2:
         return None
@@ -179,7 +179,7 @@ def names_of_frame(data: Any) -> list[str] | None:
 
 
 def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
-    """Take over what a converted file says about its rows."""
+    """Set the attributes of `source` that a converted file stores."""
 
     def array(name: str, length: int) -> Any:
         node = find(root, name)
@@ -199,7 +199,7 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     source.table = None if record is None else as_text(record)
     norm = attributes.get("mean_square_norm", np.nan)
     mean = array("mean", source.n_features)
-    # If they are not finite, reading the rows will name the one that is to blame.
+    # If the statistics are not finite, a read of the rows will name the row that causes it.
     if mean is not None and np.isfinite(norm) and np.isfinite(mean[:]).all():
         source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
     source.ids = array("row", source.n_rows)
@@ -210,7 +210,7 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
 
 
 def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
-    """Labels called `label`, or so in ``obs``; None if there are none and none were named."""
+    """Labels at `label` or ``obs/label``; None if there are none and `label` is the default."""
     for place in (label, f"obs/{label}"):
         node = find(root, place)
         if node is not None:
@@ -222,7 +222,7 @@ def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
 
 
 def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
-    """Labels in an array or a column of AnnData, with `sums` if it is the "y" of a file."""
+    """Labels in an array or in a column of AnnData; `sums` check those of a converted file."""
     parts = {*node} if is_group(node) else set()
     if {"codes", "categories"} <= parts:
         return coded_labels(open_array(node["codes"]), _whole(node["categories"]).tolist(), name)
@@ -231,7 +231,7 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
         return word_labels(np.where(_whole(node["mask"]), "", words))
     array = np.zeros((0, 2)) if parts or hasattr(node, "tocsr") else open_array(node)
     dtype = array.dtype
-    # Objects of HDF5 may be references and the like.
+    # In HDF5, objects may also be references.
     is_word = dtype.kind == "O" and (h5py.check_string_dtype(dtype) or not dtype.metadata)
     is_text = dtype.kind in "SUT" or bool(is_word)
     is_column = array.shape[1:] in ((), (1,)) and len(array.shape) > 0
@@ -256,10 +256,10 @@ def _whole(node: Node) -> AnyArray:
 
 
 def _names_in(root: Node, table: str) -> list[str] | None:
-    """Names of the rows of a table, whatever they are called there; None without them."""
+    """Names of the rows of a table, from the index that its attributes name; None without one."""
     group = find(root, table)
     index = as_text(group.attrs.get("_index", "_index")) if is_group(group) else "_index"
     node = find(root, f"{table}/{index}")
     if is_group(node):
-        node = find(node, "values")  # beside a mask
+        node = find(node, "values")  # the group also has a mask
     return None if node is None else [as_text(name) for name in _whole(node).tolist()]

@@ -1,8 +1,8 @@
 """Files of `ooc-fw convert`, and the checksums of their arrays.
 
-Every array is cut into stretches of about `STRETCH_BYTES`, a whole number of them per chunk. The
-CRC32 of each is stored: of the bytes of the values before compression, so that a reader need not
-know how they are stored. HDF5 has checksums of its own for attributes, types and sizes.
+Every array is cut into stretches of about `STRETCH_BYTES`; a chunk has a whole number of them. The
+file stores the CRC32 of each stretch, computed from its values before compression, so that a reader
+need not know how they are stored. HDF5 itself has checksums for attributes, types and sizes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ooc_fw.data.arrays import ReadArray, check_storage
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
-FORMAT_VERSION = 1  # newest layout of converted files that is read here
-# Bytes of a stretch: short enough that a read of a few hundred kilobytes is compared at little
-# extra cost, long enough that the checksums take a sixteen-thousandth of the file.
+FORMAT_VERSION = 1  # newest layout of converted files that this version reads
+# Bytes of a stretch. It is short enough that a read of a few hundred kilobytes is checked at little
+# extra cost, and long enough that checksums take only a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
 LABELS_AS = "labels_as"  # attribute of labels: the maps that made them
 CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
-# Oldest and newest HDF5 whose structures are used. Only those have checksums of their own.
+# Oldest and newest HDF5 format for the structures of a file; older formats have no checksums.
 LIBRARY_VERSIONS = ("v110", "v110")
-# Arrays of one number per column, which are compared whenever a file is opened.
+# Arrays with one number per column. Every opening of a file checks them.
 SMALL_ARRAYS = ("mean", "scaling/offset", "scaling/factor")
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 
 def is_converted(root: Any) -> bool:
-    """Whether `ooc-fw convert` wrote a file; InputError if it did not finish, or is newer."""
+    """Whether `ooc-fw convert` wrote a file; InputError if it is unfinished or too new."""
     if not isinstance(root, h5py.Group) or not {"format_version", "n_features"} <= {*root.attrs}:
         return False
     path = root.file.filename
@@ -49,12 +49,12 @@ def is_converted(root: Any) -> bool:
 
 
 def damage(path: str, what: str) -> DamageError:
-    """What to say about a converted file of which a part cannot be used."""
+    """Error for a converted file with a part that cannot be used."""
     return DamageError(f"{path} is damaged: {what}; restore a copy or convert the data again")
 
 
 def stretch_length(row_bytes: int) -> int:
-    """Rows or elements of a stretch, given the bytes of one."""
+    """Number of rows or elements in a stretch, if each of them has `row_bytes`."""
     return max(1, STRETCH_BYTES // row_bytes)
 
 
@@ -66,27 +66,27 @@ def crc32s(block: AnyArray, length: int) -> UInt32Array:
 
 
 class Checksums(NamedTuple):
-    """Checksums of one array: the CRC32 of each stretch of `length` rows or elements."""
+    """Checksums of an array: one CRC32 for each stretch of `length` rows or elements."""
 
     values: UInt32Array
     length: int
 
 
-Sums: TypeAlias = Mapping[str, Checksums]  # of the arrays of a file, by name; {} if it has none
+Sums: TypeAlias = Mapping[str, Checksums]  # by the name of the array; {} if a file has none
 
 
 def checked(array: Any, path: str, name: str, sums: Sums) -> Any:
-    """`array`, which compares what it reads with the checksums of `name`, if there are any."""
+    """`array`, or a form of it that checks what it reads, if there are checksums for `name`."""
     return CheckedSlices(array, sums[name], path, name) if name in sums else array
 
 
 class CheckedSlices(ReadArray):
-    """Parts of an array in a file, compared with its checksums where that costs little.
+    """An array in a file that checks what it reads if this costs little.
 
-    A part at least as long as a stretch, or of whole stretches, is read from the border of its
-    first stretch to that of its last one, and is returned only if all of these match: a pass over
-    the data never uses a changed bit. A shorter part is returned as it was read, because reading
-    and summing 64 KiB for a few rows would cost many times their own read.
+    A read at least as long as a stretch, or of whole stretches, is extended to the borders of its
+    first and last stretch. It returns its part only if all these stretches match their checksums. A
+    pass over the data therefore never uses a changed bit. A shorter read is not checked, because
+    reading and summing 64 KiB would cost many times as much as the few rows.
     """
 
     def __init__(self, array: Any, checksums: Checksums, path: str, name: str) -> None:
@@ -98,7 +98,7 @@ class CheckedSlices(ReadArray):
         self._name = name
 
     def _compared(self, start: int, stop: int) -> AnyArray:
-        """Elements or rows ``start:stop`` as stored; DamageError where they changed."""
+        """Elements or rows ``start:stop`` as stored; DamageError if a stretch has changed."""
         length = self._checksums.length
         first = start // length * length
         last = min(len(self), -(-stop // length) * length)
@@ -111,15 +111,15 @@ class CheckedSlices(ReadArray):
         return block[start - first : stop - first]  # type: ignore[no-any-return]
 
     def describe(self, stretch: int, defect: str = "do not match their checksum") -> str:
-        """Sentence about a stretch that cannot be used."""
+        """Message about a stretch that cannot be used."""
         first = stretch * self._checksums.length
         last = min(len(self), first + self._checksums.length) - 1
-        unit = "values" if "/" in self._name else "rows"  # of a sparse matrix, or of all else
+        unit = "values" if "/" in self._name else "rows"  # such as X/data, or X
         return str(damage(self._path, f"{self._name}, {unit} {first} to {last} {defect}"))
 
 
 def write_checksums(root: Any, sums: Sums) -> None:
-    """Store the checksums of a complete file: those of its large arrays by name, and others."""
+    """Store the checksums of a complete file: `sums` of its large arrays, and the small ones."""
     small = {
         name: Checksums(crc32s(root[name][...], len(root[name])), len(root[name]))
         for name in SMALL_ARRAYS
@@ -131,7 +131,7 @@ def write_checksums(root: Any, sums: Sums) -> None:
 
 
 def read_checksums(root: Any) -> dict[str, Checksums]:
-    """Checksums of a converted file by array name; none for a file written without them."""
+    """Checksums of a converted file by the name of the array; empty if it was written without."""
     sums: dict[str, Checksums] = {}
 
     def read(name: str, stored: Any) -> None:
@@ -144,7 +144,7 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
         if name in SMALL_ARRAYS:
             checked(root[name], root.file.filename, name, sums)[:]
 
-    if "checksums" in {*root}:  # a group that is damaged is there, too, and raises
+    if "checksums" in {*root}:  # this finds a damaged group, too, so that its use raises an error
         root["checksums"].visititems(read)
     return sums
 
@@ -152,8 +152,8 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
 def content_crc32(root: Any) -> int:
     """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
 
-    Only the name of an attribute of variable length counts. InputError is raised for links, which
-    would be passed over, and for arrays that are compressed or not whole.
+    If an attribute has a variable length, only its name counts. InputError is raised for links,
+    which the sum would leave out, and for arrays that are compressed or incomplete.
     """
     total = 0
 
@@ -187,5 +187,5 @@ def content_crc32(root: Any) -> int:
 
 
 def _plain(value: Any) -> object:
-    """What JSON can write in the place of bytes, or of a number or array of numpy."""
+    """Form that JSON can write of bytes, or of a number or array of numpy."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()

@@ -1,8 +1,8 @@
-"""Target encoding: a category becomes the mean label of its rows, drawn to that of all rows.
+"""Target encoding: a category becomes the mean label of its rows, shrunk to the mean of all rows.
 
-A training row has the mean over the rows of the other folds, so that its own label is no part of
-its features. Any later row has the mean over all training rows. Rows that are held out are later
-rows: `hold_out` encodes both parts again, from the labels of the training rows alone.
+The training rows are in folds. The mean for a training row leaves out its own fold, so that its
+features do not depend on its label. The mean for any later row is over all training rows. Held-out
+rows count as later rows: `hold_out` encodes both parts again by the labels of the first one.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from ooc_fw.data.views import SubsetSource, WholeSource
 from ooc_fw.system.errors import InputError
 
 FOLDS = 5
-PRIOR_ROWS = 20.0  # rows with the mean label of all rows that are added to those of a category
+PRIOR_ROWS = 20.0  # each mean counts so many more rows, whose label is the mean of all rows
 NO_WORD = 0  # code of a row whose category is missing or unknown
-_PART_ROWS = 1 << 16  # rows whose labels are added together
+_PART_ROWS = 1 << 16  # rows whose labels are read and added together
 
 
 class Encoding(TypedDict):
-    """What becomes of the categories of a column."""
+    """Encoding of the categories of a column."""
 
     words: Sequence[str]  # the categories, sorted
-    features: Mapping[str, Sequence[float]]  # value of each category, and a last one without any
+    features: Mapping[str, Sequence[float]]  # by name: a value for each word, and for no word
 
 
 @dataclass(frozen=True)
 class Categories:
-    """Categories of the rows of a target-encoded file, and the labels that became its features."""
+    """Categories and labels of the rows of a file; its target-encoded features come from both."""
 
     cells: ReadArray  # (n_rows, n_columns): code x FOLDS + fold
     labels: ReadArray  # as the file stores them
-    classes: Float64Array | None  # their values, in increasing order; None for targets
+    classes: Float64Array | None  # increasing values of the labels; None for targets
 
 
 def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetSource]:
-    """The rows to train on, and those in `rows`, which no label of the first part may tell.
+    """Split a source into the rows to train on and the held-out `rows`.
 
-    Every validation cuts its rows so: features that are made of labels are made again from the
-    first part. A smaller one is a `SubsetSource` of ``train.source`` at some of ``train.rows``.
+    Every validation uses this split: features that depend on labels are made again from the labels
+    of the first part. Its subsets are a `SubsetSource` of ``train.source`` at some ``train.rows``.
     """
     rest = np.delete(np.arange(source.n_rows), rows)
     if source.categories is not None:
@@ -66,10 +66,10 @@ def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetS
 
 
 def add_labels(sums: Float64Array, cells: Int32Array, labels: AnyArray, *, targets: bool) -> None:
-    """Add rows to `sums`, of shape (n_cells, n), with a label for each of their `cells`.
+    """Add rows, each with its cell and label, to `sums`, of shape (n_cells, n).
 
-    A cell holds its rows of each class, if `labels` are places of classes; else the number of its
-    rows and the sum of their targets.
+    If `labels` are places of classes, a cell holds the number of its rows in each class. For
+    targets it holds the number of its rows and the sum of their targets.
     """
     flat = sums.reshape(-1)
     first = cells * np.int64(sums.shape[1])
@@ -81,10 +81,10 @@ def add_labels(sums: Float64Array, cells: Int32Array, labels: AnyArray, *, targe
 
 
 def encode(sums: Float64Array, *, targets: bool) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """Features of training rows (n_codes, FOLDS, n), those of later rows (n_codes, n), and rows.
+    """Features for training rows (n_codes, FOLDS, n), for later rows (n_codes, n), and row counts.
 
-    `sums` are those of `add_labels`, classes in order, of shape (n_codes, FOLDS, ...). Each class
-    but the first has a feature.
+    `sums` come from `add_labels` and have the shape (n_codes, FOLDS, ...), with classes in order.
+    Each class has a feature, except the first one.
     """
     rows = sums[:, :, 0] if targets else sums.sum(axis=2)
     labels = sums[:, :, 1:]
@@ -102,10 +102,10 @@ def encode(sums: Float64Array, *, targets: bool) -> tuple[Float64Array, Float64A
 
 
 class EncodedSource(WholeSource):
-    """All rows of a source, whose categories are encoded by the labels of some of them.
+    """All rows of a source, with categories encoded by the labels of the `training` rows alone.
 
-    Those of the numbers `training` are training rows; the others are later ones. The record of the
-    table says the same of rows that a model meets.
+    All other rows count as later rows. The record of the table gets the same encoding, for the rows
+    that a model predicts.
     """
 
     def __init__(self, source: RowSource, training: Int64Array) -> None:
@@ -119,7 +119,7 @@ class EncodedSource(WholeSource):
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
         all_sums = _sums(categories, self._is_training, encodings)
-        # Of every column, shape (n_codes, FOLDS + 1, n): features in each fold, and of later rows.
+        # For each column, shape (n_codes, FOLDS + 1, n): features in each fold and of later rows.
         self._features: list[Float64Array] = []
         for one, sums in zip(encodings.values(), all_sums, strict=True):
             of_others, of_all, _ = encode(sums, targets=categories.classes is None)
@@ -152,7 +152,7 @@ class EncodedSource(WholeSource):
 def _sums(
     categories: Categories, is_training: npt.NDArray[np.bool_], columns: Mapping[str, Encoding]
 ) -> list[Float64Array]:
-    """Sums of labels of training rows: of every column, shape (1 + its words, FOLDS, n)."""
+    """Sums over the labels of training rows; for each column, shape (1 + its words, FOLDS, n)."""
     classes = categories.classes
     width = 2 if classes is None else len(classes)
     sums = [np.zeros((FOLDS * (len(one["words"]) + 1), width)) for one in columns.values()]

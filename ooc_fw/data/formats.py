@@ -1,4 +1,4 @@
-"""Formats of files, told by their first bytes and, for text tables, by the name; text in HDF5."""
+"""Formats of files, detected from their first bytes or, for tables, their name; text in HDF5."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
-HEAD_BYTES = 4096  # of a file, which tell its format
+HEAD_BYTES = 4096  # first bytes of a file, from which its format is detected
 TABLES = ("csv", "parquet", "arrow")  # formats of tables whose columns have names
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "hdf5",
@@ -33,7 +33,7 @@ _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feath
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Turn what a file or a store raises that cannot be read into a sentence."""
+    """Turn any error from reading a file or store into an InputError with a clear message."""
     try:
         yield
     except (InputError, MemoryError):
@@ -42,7 +42,7 @@ def reading(place: str) -> Iterator[None]:
         raise InputError(f"{place} does not exist; check the name of the input") from None
     except ImportError as error:
         raise InputError(f"{place}: {error}; install that package") from None
-    except Exception as error:  # each library and codec has errors of its own
+    except Exception as error:  # each library and codec has its own errors
         if "unable to lock file" in str(error):
             raise InputError(
                 f"{place} is being written by another program; wait until that is done"
@@ -53,7 +53,7 @@ def reading(place: str) -> Iterator[None]:
 
 
 def format_of(head: bytes) -> str | None:
-    """Format of a file that begins with these bytes; None for text and whatever else."""
+    """Format of a file that begins with these bytes; None for text and unknown formats."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -64,13 +64,13 @@ def open_bytes(path: str) -> io.BufferedReader:
 
 
 def read_head(path: str) -> bytes:
-    """Beginning of a file, which tells its format."""
+    """The first `HEAD_BYTES` of a file."""
     with open_bytes(path) as file, reading(path):
         return file.read(HEAD_BYTES)
 
 
 def check_regular(path: str) -> None:
-    """Raise InputError for a folder, a pipe or a device: rows are read more than once."""
+    """Raise InputError for a folder, a pipe or a device, since rows are read more than once."""
     with reading(path):
         is_regular = stat.S_ISREG(os.stat(path).st_mode)
     if not is_regular:
@@ -80,33 +80,31 @@ def check_regular(path: str) -> None:
 
 
 def check_no_log(folder: str) -> None:
-    """Raise InputError for the folder of a table whose files hold removed rows, as a log says."""
+    """Raise InputError for a folder with a log of removed rows, which its files still hold."""
     names = {*os.listdir(folder)}
     if {"_delta_log", ".hoodie"} & names or {"metadata", "data"} <= names:
         raise InputError(
             f"{folder} is a table of Delta, Hudi or Iceberg, whose files hold removed rows, too; "
-            f"export a snapshot of it to Parquet, and convert that"
+            f"export a snapshot to Parquet, and convert it"
         )
 
 
 def _format_inside(folder: str) -> str:
-    """Format of a zarr store, or of the files of a table."""
+    """Format of a folder: that of a zarr store, or of the first file of a table in it."""
     if {"zarr.json", ".zgroup", ".zarray"} & {*os.listdir(folder)}:
         return "zarr"
     for path in sorted(Path(folder).rglob("*")):
         if path.suffix in _SUFFIXES:
             return _SUFFIXES[path.suffix]
-    raise InputError(
-        f"{folder} is a folder without files of Parquet or Arrow; name the files in it"
-    )
+    raise InputError(f"{folder} is a folder without Parquet or Arrow files; name the files in it")
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
-    """Tell the format of a file, or of standard input ("-").
+    """Detect the format of a file, or of standard input ("-").
 
-    It is "npy", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if it
-    `is_table` because of an option, by its name, or because its first line has separators but no
-    INDEX:VALUE. All else counts as "libsvm".
+    It is "npy", "parquet", "arrow", "hdf5", "zarr", "csv" or "libsvm". Text is CSV if an option
+    says so (`is_table`), if its name does, or if its first line has separators but no INDEX:VALUE.
+    Anything else counts as "libsvm".
     """
     if os.path.isdir(path):
         return _format_inside(path)
@@ -117,7 +115,7 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     if kind in ("npy", "parquet", "arrow"):
         return kind
     with reading(path):
-        if h5py.is_hdf5(path):  # which may begin anywhere in the file
+        if h5py.is_hdf5(path):  # its data may begin anywhere in the file
             return "hdf5"
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
     has_columns = re.search(r"\S[,;|]\S", line) and not re.search(r"(^|\s)\d+:", line)
@@ -126,30 +124,30 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     return "csv" if is_table or is_named else "libsvm"
 
 
-# Text is stored as UTF-8 of a fixed length, in the attribute itself. Strings of variable length lie
-# in a heap of the file that has no checksum, and one changed bit there can keep the HDF5 library in
-# an endless loop.
+# Text is stored as UTF-8 of a fixed length in the attribute itself. HDF5 puts strings of variable
+# length into a heap without checksums, and one changed bit there can send the library into an
+# endless loop.
 
-LABEL_NAMES = "label_names"  # attribute of labels: the words that 0, 1, ... stand for
+LABEL_NAMES = "label_names"  # attribute of labels: the words for 0, 1, ...
 # Attributes of a data file: whether its labels are targets of a regression, the names of its
-# features, and how the columns of a table became these, as JSON.
+# features, and a record as JSON of how they came from the columns of a table.
 TARGETS, COLUMNS, RECORD = "targets", "columns", "table"
 
 
 def as_text(value: Any) -> str:
-    """Text that HDF5 holds, as bytes or not; it may be a file name that is not UTF-8."""
+    """Text from HDF5, which may come as bytes; it may be a file name that is not valid UTF-8."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def as_bytes(text: str | Sequence[str]) -> Any:
-    """Text as HDF5 stores it, or several texts as an array of one fixed length."""
+    """Bytes that HDF5 stores for a text; several texts become an array of one fixed length."""
     if isinstance(text, str):
         return np.bytes_(text.encode("utf-8", "surrogateescape"))
     return np.array([as_bytes(one) for one in text], dtype=np.bytes_)
 
 
 def get_texts(attributes: Any, name: str) -> list[str] | None:
-    """Texts that `as_bytes` or another tool stored; None when there is nothing."""
+    """Texts in an attribute, stored by `as_bytes` or another tool; None if there are none."""
     if name not in attributes:
         return None
     return [as_text(text) for text in np.ravel(attributes[name]).tolist()]

@@ -1,8 +1,8 @@
-"""Labels of rows and names of features: which a file can hold, and which belong together.
+"""Labels of rows and names of features: how they are read, checked and matched.
 
-Every container has the same labels, whether it is converted or read as it is: blanks around a word
-do not belong to it, `MISSING_LABELS` are missing, and if all other words of a file are numbers, the
-labels are these numbers. Files keep numeric labels as float64 and others as UTF-8.
+The same rules hold for every container, converted or not. Blanks around a word are dropped, and
+`MISSING_LABELS` are missing. If all other words of a file are numbers, the labels are these
+numbers. Files store numbers as float64 and other labels as UTF-8.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ooc_fw.system.errors import DamageError, InputError, format_label, format_l
 logger = logging.getLogger(__name__)
 
 LABEL_ROWS = 1 << 14  # rows whose labels are read together
-# More different labels than these are taken for the targets of a regression: one binary classifier
-# is trained for each pair of classes.
+# A file with more different labels probably has targets of a regression. As classes they would need
+# a binary classifier for each pair.
 MAX_CLASSES = 256
-# Beyond it float64 merges whole numbers with their neighbours, and so would merge two classes.
+# Above this, float64 merges neighbouring whole numbers, and would merge two classes.
 _LARGEST = 2**53
-# Words in the place of a label that is not there, in tables, frames and arrays. "-" is none of
-# them, since it may be the opposite of "+".
+# Words for a missing label in tables, frames and arrays. "-" counts as a label, since it may be the
+# opposite of "+".
 MISSING_LABELS = frozenset(
     ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "?")
     + ("<NA>", "NaT")
@@ -38,7 +38,7 @@ MISSING_LABELS = frozenset(
 
 
 def is_label_number(word: str) -> bool:
-    """Whether a word is a finite number that float64 does not merge with a neighbour."""
+    """Whether a word is a finite number that float64 tells from the neighbouring whole numbers."""
     try:
         return abs(float(word)) < _LARGEST and "_" not in word
     except ValueError:
@@ -46,14 +46,14 @@ def is_label_number(word: str) -> bool:
 
 
 def plain_word(value: object) -> str:
-    """A label or category as the word that all equal values have.
+    """A label or category as a word that is the same for all equal values.
 
-    Numbers have their shortest form: 1, 1.0, "1" and "1.0" are one; so are True and "true". Text
-    that begins with a superfluous 0 is a code, not a number.
+    Numbers get their shortest form: 1, 1.0, "1" and "1.0" become one word, and so do True and
+    "true". Text with a superfluous leading 0 is a code rather than a number.
     """
     if isinstance(value, bool | np.bool_):
         return str(value)
-    if isinstance(value, int | np.integer):  # as float64 it may be another one
+    if isinstance(value, int | np.integer):  # float64 may round it to another number
         word = str(int(value))
     else:
         word = (as_text(value) if isinstance(value, bytes) else format_label(value)).strip()
@@ -67,13 +67,13 @@ def plain_word(value: object) -> str:
 
 @lru_cache(maxsize=1 << 12, typed=True)
 def _label_word(value: object) -> str:
-    """A label as a word, "" for one that is missing."""
+    """A label as a word; "" if it is missing."""
     word = plain_word(value)
     return "" if word in MISSING_LABELS else word
 
 
 def word_labels(words: Any) -> ReadArray:
-    """Labels whose words are in an array, perhaps in a file."""
+    """Labels from an array of words, which may be in a file."""
     codes = np.empty(len(words), dtype=np.int32)
     known: dict[object, int] = {}
     for start in range(0, len(words), LABEL_ROWS):
@@ -87,9 +87,9 @@ def word_labels(words: Any) -> ReadArray:
 
 
 def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
-    """Labels whose places in `words` are in an array, perhaps in a file; -1 is a missing one.
+    """Labels from an array of places in `words`, which may be in a file; -1 is a missing label.
 
-    They are numbers if all words are, with NaN in the place of missing ones.
+    If all words are numbers, the labels are numbers, and NaN if they are missing.
     """
     names = [*map(_label_word, words), ""]
     used = {*names} - {""}
@@ -101,26 +101,26 @@ def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
         stored = np.asarray(codes[start:stop])
         places = stored.astype(np.int64)
         if np.any(places != stored) or np.any((places < -1) | (places >= len(values) - 1)):
-            raise DamageError(f"{name} has codes that are none of its categories; write it again")
+            raise DamageError(f"{name} has codes outside its categories; write it again")
         return values[places]
 
     return ReadArray((len(codes),), values.dtype, read)
 
 
 def label_map(text: str) -> dict[str, str]:
-    """New label for each old one, of ``LABEL=NEW,...``; ``*`` is every label that is not named."""
+    """Parse ``LABEL=NEW,...``: a new label for each old one; ``*`` stands for all other labels."""
     pairs = [part.rpartition("=")[::2] for part in text.split(",")]
     new = {plain_word(old): plain_word(word) for old, word in pairs}
     if len(new) < len(pairs) or "" in new or MISSING_LABELS & {*new.values()}:
         raise InputError(
             f"--labels-as must be LABEL=NEW,... with each label once, * for all others, and no new "
-            f"one that means a missing label, not {text!r}"
+            f"label that means a missing one, not {text!r}"
         )
     return new
 
 
 def new_labels(labels: Iterable[object], new: Mapping[str, str], name: str) -> list[str]:
-    """New labels, as words, for those of the rows `name`, once mapped ones not among them."""
+    """New words for the labels of `name`; InputError if the map lacks one or leaves it unclear."""
     words = []
     for old in map(plain_word, labels):
         word = new.get(old, new.get("*"))
@@ -142,7 +142,7 @@ def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
 def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = False) -> None:
     """Raise InputError for a label that is missing, infinite, or merged with others by float64.
 
-    Of what may be `targets`, only missing ones are looked for.
+    If the labels may be `targets`, only missing ones are wrong.
     """
     what = "is missing; leave such rows out (convert --missing-labels drop, or missing_labels= in "
     wrong = {what + "Python)": are_missing(labels)}
@@ -158,13 +158,13 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
 
 def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
-    """All labels as (first row, labels), `LABEL_ROWS` at a time."""
+    """Yield the labels of `LABEL_ROWS` rows at a time, each time with the first row."""
     for start in range(0, source.n_rows, LABEL_ROWS):
         yield start, source.labels(start, min(start + LABEL_ROWS, source.n_rows))
 
 
 def encode_labels(source: RowSource) -> tuple[AnyArray, Codes]:
-    """Values of `label_values`, and the place of each row's label in them."""
+    """Return `label_values`, and the place of each row's label in them."""
     classes = label_values(source)
     codes = np.empty(source.n_rows, dtype=np.int16)
     for start, labels in iter_labels(source):
@@ -194,7 +194,7 @@ def label_values(source: RowSource) -> AnyArray:
     if len(classes) == 1:
         raise InputError(
             f"all rows of {source.name} have the label {format_label(classes[0])}; training needs "
-            f"rows of two classes, not of one class"
+            f"rows of two classes"
         )
     return classes
 
@@ -209,9 +209,9 @@ def _places(labels: AnyArray, classes: AnyArray) -> tuple[Int64Array, npt.NDArra
 
 
 def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0) -> Int64Array:
-    """Place of each label in `classes`, in increasing order.
+    """Place of each label in the increasing `classes`.
 
-    InputError for one that is not there names its row, counted from `first_row`.
+    If a label is not there, InputError names its row, counted from `first_row`.
     """
     places, is_known = _places(like_classes(labels, classes), classes)
     for row in np.flatnonzero(~is_known)[:1].tolist():
@@ -223,7 +223,7 @@ def codes_of(labels: AnyArray, classes: AnyArray, name: str, first_row: int = 0)
 
 
 def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
-    """Labels that are numbers as words, if the classes are words such as "1"."""
+    """Turn numeric labels into words if the classes are words such as "1"."""
     if classes.dtype.kind != "U" or labels.dtype.kind not in "biuf":
         return labels
     known = {plain_word(word): word for word in classes.tolist()}
@@ -233,7 +233,7 @@ def like_classes(labels: AnyArray, classes: AnyArray) -> AnyArray:
 
 
 def read_targets(source: RowSource) -> Float64Array:
-    """Labels as targets of a regression; InputError for words and for what is not finite."""
+    """Labels as targets of a regression; InputError if they are words, missing or infinite."""
     targets = np.empty(source.n_rows)
     for start, labels in iter_labels(source):
         if labels.dtype.kind not in "biuf":
@@ -252,10 +252,10 @@ def read_targets(source: RowSource) -> Float64Array:
 def feature_places(
     columns: Sequence[str] | None, features: Sequence[str] | None, name: str
 ) -> Int64Array | None:
-    """Places of `features` among the `columns` of the rows `name`; None if they are in order.
+    """Places of `features` among the `columns` of the rows `name`; None if the order is the same.
 
-    Columns are taken by their position, with a warning, if only one side has names; numbers from 0
-    on are none. InputError is raised for features that are missing or occur twice.
+    Numbers from 0 on do not count as names. If only one side has names, columns are taken by their
+    position, with a warning. InputError is raised for features that are missing or occur twice.
     """
     own = [*(columns or ())]
     wanted = [*(features or ())]
@@ -275,5 +275,5 @@ def feature_places(
 
 
 def are_numbers(names: Sequence[str]) -> bool:
-    """Whether names only number the columns, as for a table without a header."""
+    """Whether the names are only numbers from 0 on, as in a table without a header."""
     return all(name == str(k) for k, name in enumerate(names))

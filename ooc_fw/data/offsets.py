@@ -1,8 +1,8 @@
-"""Columns whose values float32 would merge: an offset is subtracted in float64, before rounding.
+"""Subtract offsets in float64 from columns whose values would be merged by rounding to float32.
 
-Times near 1.7e9, one minute apart, are one number in float32. A kernel of distances looks at the
-differences of two rows only, which stay when a constant is subtracted from both. The constant is
-stored with the model, as a scaling is, so that later rows lose the same one.
+Two times near 1.7e9, one minute apart, are the same number in float32. A kernel of distances sees
+only differences between rows, and these stay if a constant is subtracted from all rows. The model
+stores the constant as a scaling, so that it is subtracted from later rows, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 def without_offsets(source: RowSource, *kernels: object) -> RowSource:
-    """Rows to train kernels of these names on: the source, or a view that subtracts offsets.
+    """The source, or a view that subtracts offsets, to train kernels of these names on.
 
-    Rows of float32, and rows that are scaled, are as they were. A warning names the first column
-    whose values stay merged: of sparse rows, whose zeros must stay, under other kernels, and of
-    several far values.
+    Rows in float32 and scaled rows stay as they are. A warning names the first column whose values
+    remain merged. This happens to sparse rows, because their zeros must stay, to other kernels, and
+    to groups of values that are far apart.
     """
     if source.scaling is not None and not source.scaling.is_identity:
         return source
@@ -42,8 +42,8 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
         column = int(np.argmax(merged))
         logger.warning(
             "%s, column %s: its values cannot be told apart in float32; convert with --scale "
-            "standard, which takes their mean off before they are rounded, or write its ranges as "
-            "columns of their own",
+            "standard, which subtracts the mean before rounding, or give each range of its values "
+            "a column of its own",
             source.name,
             column if source.columns is None else repr(source.columns[column]),
         )
@@ -51,9 +51,9 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
 
 
 def _merged_columns(rows: Any) -> AnyArray:
-    """Which columns have different values that float32 makes one, shape (n_features,).
+    """Which columns have different values that are equal in float32; shape (n_features,).
 
-    Relative differences up to 1e-11 are rounding errors, but not of whole numbers.
+    Relative differences up to 1e-11 count as rounding errors, except between whole numbers.
     """
     width = rows.shape[1]
     if isinstance(rows, CSRRows):
@@ -65,9 +65,9 @@ def _merged_columns(rows: Any) -> AnyArray:
         values = np.sort(rows, axis=0).T.reshape(-1)
     if not len(values):
         return np.zeros(width, dtype=bool)
-    with np.errstate(invalid="ignore"):  # values beyond float32 are refused by the first pass
+    with np.errstate(invalid="ignore"):  # the first pass refuses values beyond float32
         same = (columns[1:] == columns[:-1]) & (np.diff(as_float32(values)) == 0)
-        starts = np.flatnonzero(np.r_[True, ~same])  # of groups that float32 makes one value
+        starts = np.flatnonzero(np.r_[True, ~same])  # first of each group of equal float32 values
         stops = np.r_[starts[1:], len(values)]
         is_whole = (values == np.rint(values)) & (np.abs(values) < 2.0**53)
         noise = np.where(np.logical_and.reduceat(is_whole, starts), 0, 1e-11 * abs(values[starts]))

@@ -1,4 +1,4 @@
-"""Open rows of any kind, and split them in two."""
+"""Open rows in any kind of storage, and split them into two parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_source(
     label: str | None = "y",
     missing_labels: str = "refuse",
 ) -> RowSource:
-    """Open labelled rows, wherever they are kept, without loading them.
+    """Open labelled rows in any kind of storage, without loading them.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def open_source(
         Path of HDF5, AnnData, zarr or .npy; array of numpy, scipy.sparse, h5py, zarr or Dask, or a
         group with rows in it; AnnData object. A `RowSource` is returned as it is.
     labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
-        One label per row; replaces those in the file. A name is that of labels in `data`.
+        One label per row, instead of the labels in the file. A name selects labels in `data`.
     x_name, label : str
-        Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: paths such as
-        "layers/counts", "obsm/X_pca" and "obs/cell_type", where "obs/" may be left out.
+        Names of rows and labels in an HDF5 file, a zarr store or an AnnData object. They are paths
+        such as "layers/counts", "obsm/X_pca" and "obs/cell_type"; "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
-        Whether rows without a label are an error, or left out.
+        Whether a row without a label is an error or is left out.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def open_source(
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
-        label, labels = labels, None  # a name in the data
+        label, labels = labels, None  # it is the name of labels in the data
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
     given = None if labels is None else _open_labels(labels)
@@ -79,7 +79,7 @@ def open_source(
 
 
 def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
-    """Rows with the labels that are given, if any, or called `label`."""
+    """Open rows, with the `given` labels or else those called `label`."""
     if isinstance(data, str | os.PathLike):
         return _open_path(os.fspath(data), given, x_name, label)
     if is_annotated(data):
@@ -90,7 +90,7 @@ def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) ->
 
 
 def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
-    """Rows in a file or store."""
+    """Open rows in a file or store."""
     kind = _kind_of(path)
     if kind == "npy":
         source = open_rows(open_npy(path), given)
@@ -114,13 +114,13 @@ def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | Non
 
 @functools.lru_cache(maxsize=16)
 def _reopen(path: str, x_name: str, label: str | None, seen: tuple[Any, ...]) -> RowSource:
-    """One open source per file and process, shared by all tasks that were sent there."""
+    """Open a file again in another process; all tasks there share the source."""
     source = _open_path(path, None, x_name, label)
     if source.recipe != (_reopen, (path, x_name, label, seen)):
         source.close()
         raise InputError(
-            f"{source.name} is not the file it was when the work began; start again, and let all "
-            f"machines see one file, or copies of equal size and time of change (cp -p)"
+            f"{source.name} is not the file it was when the work began; start again, and give all "
+            f"machines the same file, or copies of equal size and time of change (cp -p)"
         )
     return source
 
@@ -130,7 +130,7 @@ def _kind_of(path: str) -> str:
     kind = formats.detect_format(path)
     if kind in ("hdf5", "npy", "zarr"):
         return kind
-    if kind in formats.TABLES:  # only the user knows which column has the labels
+    if kind in formats.TABLES:  # only the user knows the column of the labels
         raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
     formats.check_regular(path)
     head = formats.read_head(path)
@@ -150,7 +150,7 @@ def conversion(path: str) -> str:
 
 
 def _open_labels(labels: Any) -> Sliceable:
-    """Labels given apart from the rows: a .npy file by its path, or an array of any kind."""
+    """Open labels from outside the data: the path of a .npy file, or any array."""
     if isinstance(labels, str | os.PathLike):
         path = os.fspath(labels)
         if formats.format_of(formats.read_head(path)) != "npy":
@@ -163,7 +163,7 @@ def _open_labels(labels: Any) -> Sliceable:
 def borrow_source(
     X: Any, labels: Any = None, columns: Sequence[str] | None = None
 ) -> Iterator[RowSource]:
-    """Source of `X`, closed afterwards unless `X` is one; `columns` name its features, if given."""
+    """Source of `X`, with these names of features; closed afterwards unless `X` itself is one."""
     source = open_source(X, labels)
     if columns is not None:
         source.columns = columns
@@ -181,25 +181,25 @@ def train_test_split(
 ) -> tuple[SubsetSource, SubsetSource]:
     """Split labelled rows into two random parts, without loading or copying them.
 
-    The test part of a file marked as shuffled is one run of consecutive rows, which may continue at
-    row 0; that of other data is a random choice of single rows.
+    If the file is marked as shuffled, the test part is one run of consecutive rows, which may
+    continue at row 0. For other data it is a random choice of single rows.
 
     Parameters
     ----------
     data, labels
         As for `open_dataset`.
     test_share : float
-        Share of the rows in the test part, above 0 and below 1.
+        Share of the rows in the test part, between 0 and 1.
     seed : int
         The same seed gives the same parts.
     stratify : bool
-        Whether both parts have the same share of each class.
+        Whether each class has the same share in both parts.
 
     Returns
     -------
     train, test : SubsetSource
-        Each row is in one of them, in the order of the file. A file is closed when neither of them
-        is in use any more.
+        Each row is in one of the parts, in the order of the file. The file is closed when both
+        parts are out of use.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def train_test_split(
 def draw_test_rows(
     source: RowSource, test_share: float, seed: int, *, stratify: bool
 ) -> Int64Array:
-    """Rows of the test part of `train_test_split`."""
+    """Draw the rows of the test part of `train_test_split`."""
     check_number("test_share", test_share)
     n_test = round(test_share * source.n_rows) if 0 < test_share < 1 else 0
     if not 0 < n_test < source.n_rows:

@@ -1,7 +1,7 @@
-"""Passes over blocks of rows: on threads of this process, in others, or on a Dask cluster.
+"""Passes over blocks of rows: on threads of this process, in other processes, or on a Dask cluster.
 
-What is found in a block depends on the block alone. For other processes all of it travels by
-pickle: a source as the way to open it there, and work as a function of an importable module.
+The result for a block depends only on the block. Everything that other processes need is pickled: a
+source travels as the way to open it there, and work as a function of an importable module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECT_SECONDS = 10
 
 @dataclass(frozen=True)
 class Workers:
-    """Where blocks are worked on: threads of this process, or the cluster of a Dask `client`."""
+    """Threads of this process, or the cluster of a Dask `client`, which work on blocks."""
 
     threads: int
     client: Any = None
@@ -36,7 +36,7 @@ class Workers:
     def over(
         self, source: RowSource, work: Callable[..., Result], blocks: Sequence[Block], *common: Any
     ) -> Generator[tuple[Block, Result], None, None]:
-        """Yield each block and what ``work(source, block, *common)`` finds there, in order.
+        """Yield each block, in order, with the result of ``work(source, block, *common)``.
 
         Close the generator to stop early.
         """
@@ -54,9 +54,9 @@ class Workers:
             else:
                 n_workers = max(1, sum(self.client.nthreads().values()))
                 submit = partial(self.client.submit, pure=False)
-                # A task of its own instead of scattered data: the scheduler can repeat it when the
-                # workers that hold its result die. The source is opened where blocks are worked on:
-                # an error on the way between workers would be tried again for ever.
+                # A separate task instead of scattered data: the scheduler can repeat it if the
+                # workers with its result die. The source is unpickled in the work on a block: Dask
+                # would repeat an error during transfer between workers for ever.
                 shared = submit(partial(tuple, (pickle.dumps(source), *common)))
             futures = (submit(_work, work, shared, block) for block in blocks)
             for block, future in zip(blocks, _begun(futures, 4 * n_workers), strict=True):
@@ -65,7 +65,7 @@ class Workers:
 
 
 def _begun(futures: Iterable[Any], number: int) -> Iterator[Any]:
-    """Futures in order, `number` of them made before the first one is needed."""
+    """Yield futures in order; `number` of them are made before the first result is awaited."""
     following = iter(futures)
     pending = deque(islice(following, number))
     while pending:
@@ -79,7 +79,7 @@ def row_slices(n_rows: int, length: int) -> list[tuple[int, int]]:
 
 
 def _work(work: Callable[..., Result], shared: tuple[Any, ...], block: Any) -> Result:
-    """Do the work of a block; `shared` holds the source, or the way to open it here."""
+    """Work on a block; `shared` holds the source, or its pickle from another process."""
     source, *common = shared
     if isinstance(source, bytes):
         source = _opened(source)
@@ -88,7 +88,7 @@ def _work(work: Callable[..., Result], shared: tuple[Any, ...], block: Any) -> R
 
 @lru_cache(maxsize=2)
 def _opened(image: bytes) -> RowSource:
-    """The source that another process has sent, as the way to open it here."""
+    """Open the source that another process has sent as a pickle."""
     return pickle.loads(image)  # type: ignore[no-any-return]
 
 
@@ -96,9 +96,9 @@ def _opened(image: bytes) -> RowSource:
 def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator[Workers]:
     """Workers for passes, closed afterwards unless they belong to the caller.
 
-    For `dask`, None and "threads" are threads of this process, "processes" a
-    `distributed.LocalCluster`; any other text is the address of a scheduler, ``tcp://host:8786``.
-    `threads` are the blocks at a time, and `here` those for None if several threads work on each.
+    In `dask`, None and "threads" mean threads of this process, "processes" means a
+    `distributed.LocalCluster`, and other text is the address of a scheduler, ``tcp://host:8786``.
+    `threads` blocks are in work at a time; for None only `here`, if several threads share a block.
     """
     if isinstance(dask, Workers):
         yield dask
@@ -110,13 +110,12 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
             from distributed import CancelledError, KilledWorker
 
             try:
-                # A model that all tasks share is no mistake, as distributed would warn.
+                # All tasks share a model on purpose; distributed would warn of its size.
                 with configured({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
                     yield Workers(threads, client)
             except (KilledWorker, CancelledError) as error:
                 raise ChildProcessError(
-                    f"the cluster gave a task up ({error}); its workers may have died of lack of "
-                    f"memory"
+                    f"the cluster gave a task up ({error}); its workers may have run out of memory"
                 ) from error
     else:
         raise InputError(
@@ -127,7 +126,7 @@ def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator
 
 @contextmanager
 def _connected(where: str, threads: int) -> Iterator[Any]:
-    """Client of the cluster at an address, or of one of processes that are started here."""
+    """Client of the cluster at an address, or of a new cluster of local processes."""
     try:
         import distributed
     except ModuleNotFoundError:
@@ -139,10 +138,10 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
         cluster = distributed.LocalCluster(
             n_workers=threads,
             threads_per_worker=1,
-            memory_limit=0,  # workers are not ended for what they need
-            dashboard_address="127.0.0.1:0",  # a free port, without a page to look at
+            memory_limit=0,  # no worker is killed for its use of memory
+            dashboard_address="127.0.0.1:0",  # a free port; it shows no page
             scheduler_kwargs={"dashboard": False},
-            # A terminal sends Ctrl-C to all processes; workers leave it to the one that decides.
+            # A terminal sends Ctrl-C to all processes; workers ignore it, and this one decides.
             preload="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
             silence_logs=logging.CRITICAL,  # errors are raised in this process
         )

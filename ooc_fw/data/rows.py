@@ -1,6 +1,6 @@
 """Rows in RAM: a dense float32 block, or a block of compressed sparse rows.
 
-This module also holds what rows must pass on their way in: conversion to float32, finite values,
+This module also has the conversion of rows that are read: to float32, with finite values and
 sorted columns.
 """
 
@@ -17,7 +17,7 @@ from ooc_fw.system.errors import InputError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
-Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]  # of classes: int16 from a file
+Codes: TypeAlias = npt.NDArray[np.signedinteger[Any]]  # places of classes; int16 from a file
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Int8Array: TypeAlias = npt.NDArray[np.int8]
@@ -29,7 +29,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 class CSRRows:
     """A block of sparse rows: row ``i`` owns ``data[indptr[i]:indptr[i + 1]]``."""
 
-    data: AnyArray  # stored values: float32, or float64 where they are still to be scaled
+    data: AnyArray  # stored values: float32, or float64 if they have yet to be scaled
     indices: npt.NDArray[np.int32]  # column of each value, increasing and unique within a row
     indptr: Int64Array  # shape (n_rows + 1,); the first one is 0
     n_features: int
@@ -75,7 +75,7 @@ class CSRRows:
 
 
 Rows: TypeAlias = Float32Array | CSRRows
-StoredRows: TypeAlias = AnyArray | CSRRows  # rows of real numbers of any type, as they are stored
+StoredRows: TypeAlias = AnyArray | CSRRows  # rows as stored: real numbers of any type
 
 
 def _starts(lengths: AnyArray) -> Int64Array:
@@ -86,7 +86,7 @@ def _starts(lengths: AnyArray) -> Int64Array:
 
 
 def rows_bytes(rows: StoredRows) -> int:
-    """Bytes of the values of `rows`, and of their columns where those are stored."""
+    """Bytes of the values of `rows`; for sparse rows also of their column numbers."""
     return rows.data.nbytes + rows.indices.nbytes if isinstance(rows, CSRRows) else rows.nbytes
 
 
@@ -105,7 +105,7 @@ def take_rows(rows: Rows, indices: AnyArray) -> Rows:
 
 
 def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
-    """Sparse rows of the columns at `places`, none of them twice, in that order."""
+    """Sparse rows with only the columns at `places`, in that order; no place occurs twice."""
     order = np.argsort(places).astype(np.int32)
     found = np.searchsorted(places, rows.indices, sorter=order)
     indices = np.append(order, 0)[found].astype(np.int32)
@@ -115,7 +115,7 @@ def take_columns(rows: CSRRows, places: Int64Array) -> CSRRows:
 
 
 def append_columns(rows: CSRRows, block: FloatArray) -> CSRRows:
-    """Sparse rows with the values of a dense block in new columns, the last ones."""
+    """Append the columns of a dense block to sparse rows."""
     n = block.shape[1]
     width = rows.n_features + n
     columns = np.arange(rows.n_features, width)
@@ -126,7 +126,7 @@ def append_columns(rows: CSRRows, block: FloatArray) -> CSRRows:
 
 
 def keep_stored(rows: CSRRows, is_kept: AnyArray, n_features: int) -> CSRRows:
-    """Sparse rows of some of their stored values, in so many columns."""
+    """Sparse rows with only the stored values that `is_kept` marks, and a new number of columns."""
     if is_kept.all():
         return replace(rows, n_features=n_features)
     before = np.concatenate([[0], np.cumsum(is_kept)])
@@ -134,7 +134,7 @@ def keep_stored(rows: CSRRows, is_kept: AnyArray, n_features: int) -> CSRRows:
 
 
 def concat_rows(blocks: Sequence[Rows]) -> Rows:
-    """Blocks of equal width and kind, one below the other."""
+    """Join blocks of equal width and kind, one below the other."""
     first = blocks[0]
     if len(blocks) == 1:
         return first
@@ -150,18 +150,18 @@ def concat_rows(blocks: Sequence[Rows]) -> Rows:
 
 
 def values_of(rows: StoredRows) -> AnyArray:
-    """Stored values of rows of either form."""
+    """Stored values of dense or sparse rows."""
     return rows.data if isinstance(rows, CSRRows) else rows
 
 
 def as_float32(block: AnyArray) -> Float32Array:
-    """C-contiguous float32 form of `block`, perhaps itself; larger values become infinite."""
+    """C-contiguous float32 form of `block`, or `block` itself; too large values become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(block, dtype=np.float32)
 
 
 def converted(rows: StoredRows, *, exact: bool = False) -> Any:
-    """Rows of float32, or if `exact` of float64 where their type has more digits than float32."""
+    """Rows in float32; with `exact`, in float64 if their type has more digits than float32."""
     values = values_of(rows)
     is_wide = exact and not np.can_cast(values.dtype, np.float32)
     values = np.ascontiguousarray(values, np.float64) if is_wide else as_float32(values)
@@ -169,7 +169,7 @@ def converted(rows: StoredRows, *, exact: bool = False) -> Any:
 
 
 def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64Array) -> None:
-    """Raise InputError, with its row in the source `name`, when a value is not finite."""
+    """Raise InputError if a value is not finite; it names the row in the source `name`."""
     finite = np.isfinite(values_of(rows))
     if finite.all():
         return
@@ -187,7 +187,7 @@ def check_finite(rows: StoredRows, name: str, row_numbers: Sequence[int] | Int64
 def canonical_csr(
     data: AnyArray, indices: AnyArray, indptr: AnyArray, n_features: int, name: str
 ) -> CSRRows:
-    """Sparse rows with increasing columns, made from any; repeated entries of a cell are added.
+    """Sparse rows with columns in increasing order; repeated entries of a cell are added.
 
     `indptr` may begin at any number.
     """
@@ -202,7 +202,7 @@ def canonical_csr(
     if unsorted.any():
         from scipy.sparse import csr_array  # slow to import, and rarely needed
 
-        data = data.astype(np.result_type(data, np.float32))  # scipy adds no float16
+        data = data.astype(np.result_type(data, np.float32))  # scipy cannot add float16
         matrix = csr_array((data, indices, starts), (len(starts) - 1, n_features), copy=True)
         matrix.sum_duplicates()
         data, indices, starts = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
@@ -210,18 +210,18 @@ def canonical_csr(
 
 
 def stored_arrays(rows: Rows) -> tuple[AnyArray, Int32Array, Int64Array]:
-    """Values of rows one after the other, their columns (of sparse rows), and where rows begin."""
+    """Values of rows one after the other, columns (only of sparse rows), and starts of rows."""
     if isinstance(rows, CSRRows):
         return rows.data, rows.indices, rows.indptr
     starts = np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
     return rows.reshape(-1), np.empty(0, dtype=np.int32), starts
 
 
-Groups: TypeAlias = npt.NDArray[np.intp] | slice  # of each row of a block
+Groups: TypeAlias = npt.NDArray[np.intp] | slice  # the group of each row in a block
 
 
 def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
-    """64-bit hash of each row's values, shape (n_rows,); dense and sparse forms differ."""
+    """64-bit hash of the values of each row, shape (n_rows,); dense and sparse hashes differ."""
     from ooc_fw._core.rows import hash_rows  # numba is slow to import
 
     data, columns, indptr = stored_arrays(rows)
@@ -231,11 +231,11 @@ def row_hashes(rows: Rows) -> npt.NDArray[np.uint64]:
 
 
 def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
-    """One of each group of equal rows, and the group of each row; O(stored values + n log n).
+    """One row of each group of equal rows, and the group of each row; O(stored values + n log n).
 
-    ``values[groups]`` gives values of the groups to all rows. Rows of equal 64-bit hash are
-    compared bit by bit; on a collision nothing is grouped, so that the result is exact. If fewer
-    than a tenth repeat, copies cost more than they save: the groups are a slice of all rows.
+    ``values[groups]`` gives values of the groups to all rows. Rows with the same 64-bit hash are
+    compared bit by bit, and after a collision no rows are grouped, so the result is exact. If fewer
+    than a tenth of the rows repeat, grouping would not pay, and `groups` is a slice of all rows.
     """
     _, first, groups = np.unique(row_hashes(rows), return_index=True, return_inverse=True)
     if len(first) <= 0.9 * len(rows):
@@ -249,7 +249,7 @@ def distinct_rows(rows: Rows) -> tuple[Rows, Groups]:
 
 
 def check_shape(name: str, shape: Sequence[int]) -> None:
-    """Raise InputError unless `shape` is that of a table with rows and columns."""
+    """Raise InputError unless `shape` belongs to a table with rows and columns."""
     if len(shape) != 2:
         raise InputError(f"{name} must be a table of two dimensions, not of {len(shape)}")
     if shape[0] < 1 or shape[1] < 1:

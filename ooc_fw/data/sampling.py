@@ -1,6 +1,6 @@
-"""Draws of row numbers: every sampler gives each row the same chance, and reads nothing.
+"""Random draws of row numbers, with the same chance for each row; no sampler reads rows.
 
-On a shuffled file a draw depends only on the number of rows and the generator, so that all copies
+For a shuffled file a draw depends only on the number of rows and the generator, so that all copies
 of a data set give the same run.
 """
 
@@ -12,18 +12,18 @@ import numpy as np
 
 from ooc_fw.data.rows import AnyArray, Int64Array
 
-SLICE_ROWS = 64  # preferred length of a slice: worth a read, short enough to have several
+SLICE_ROWS = 64  # preferred length of a slice: worth a read, and short, so that a draw has several
 MAX_SLICES = 8  # largest number of slices in a draw; larger draws have longer slices
 MAX_CHUNKS = 16  # largest number of chunks that a draw from an ordered file touches
 
 
 @dataclass
 class Sampler:
-    """Draws of different rows, each with the same chance, out of `n_rows`.
+    """Draws of different rows out of `n_rows`, with the same chance for each row.
 
-    Rows in random order are drawn as a few slices at random offsets; two draws of one slice each
-    would share many rows if they share one. With `chunk_rows`, neighbours resemble each other: rows
-    are drawn at random out of a few stretches as long as a chunk, or out of all rows in RAM.
+    If rows are in random order, a draw is a few slices at random offsets. With a single slice, two
+    draws that share a row would share many. `chunk_rows` is given if neighbours resemble each
+    other. Rows are then drawn singly from a few stretches of that length; in RAM, from all rows.
     """
 
     n_rows: int
@@ -39,8 +39,8 @@ class Sampler:
         counts = np.full(n_parts, size // n_parts, dtype=np.int64)
         counts[: size % n_parts] += 1
         lengths = np.maximum(counts, self.chunk_rows or 0)
-        # Stretches lie on a circle of all rows. The rows left over are shared out at random as gaps
-        # between them, and the whole is turned by a random angle: so each row has the same chance.
+        # Stretches lie on a circle of all rows, with random gaps between them. The circle is turned
+        # by a random number of rows, so that each row has the same chance.
         gaps = np.sort(rng.integers(0, self.n_rows - int(lengths.sum()) + 1, size=n_parts))
         starts = gaps + np.cumsum(lengths) - lengths + int(rng.integers(self.n_rows))
         parts = [
@@ -53,12 +53,12 @@ class Sampler:
 
 
 class BlockSampler(Sampler):
-    """Consecutive blocks of a shuffled source, so that no row comes twice within a pass."""
+    """Consecutive blocks of a shuffled source, so that each row comes once in a pass."""
 
-    next_row: int | None = None  # where the previous draw ended; a random row before the first
+    next_row: int | None = None  # start of the next draw; None before the first, which is random
 
     def sample(self, size: int, rng: np.random.Generator) -> Int64Array:
-        """Draw the next `size` rows; see `Sampler.sample`."""
+        """Numbers of the next `size` rows, increasing, or of all rows if there are fewer."""
         size = min(size, self.n_rows)
         first = int(rng.integers(self.n_rows)) if self.next_row is None else self.next_row
         self.next_row = (first + size) % self.n_rows
@@ -68,16 +68,16 @@ class BlockSampler(Sampler):
 def choose_sampler(
     n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
 ) -> Sampler:
-    """Sampler for rows whose labels tell whether they are shuffled, if the file does not."""
+    """Sampler for the rows of a file; unless it is marked as shuffled, labels tell the order."""
     if shuffled or looks_shuffled(labels):
         return Sampler(n_rows)
     return Sampler(n_rows, n_rows if in_memory else chunk_rows)
 
 
 def looks_shuffled(labels: AnyArray) -> bool:
-    """Whether runs of equal labels are as many as in random order (Wald and Wolfowitz, 1940).
+    """Whether there are as many runs of equal labels as in random order (Wald, Wolfowitz, 1940).
 
-    Three standard deviations may be missing, or ten runs of few labels.
+    The number may be too small by three standard deviations or by ten, whichever is more.
     """
     counts = np.unique(labels, return_counts=True)[1]
     expected = len(labels) + 1 - float(np.square(counts, dtype=np.float64).sum()) / len(labels)

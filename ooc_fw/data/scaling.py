@@ -1,6 +1,6 @@
-"""Scaling of columns: what was done to the training rows is done to any later row.
+"""Scaling of columns: all later rows are scaled in the same way as the training rows.
 
-``x_scaled = (log1p(x) - offset) * factor``, stored alike in data files and models.
+``x_scaled = (log1p(x) - offset) * factor``. Data files and models store it in the same form.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.data.statistics import ColumnRanges
 
-# Kind of a scaling that only subtracts what float32 could not hold: `ooc_fw.data.offsets`.
+# Kind of a scaling that only subtracts large offsets; see `ooc_fw.data.offsets`.
 OFFSET = "offset"
-# Difference of scaled values, or of factors to each other, within which scalings are the same.
+# Two scalings count as the same if scaled values and ratios of factors differ by at most this.
 SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """A map of raw values, column by column, to the values that a model sees.
+    """A map from raw values, column by column, to the values that a model sees.
 
-    Arithmetic is in float64 and rounded to float32 once, at the end. Values should come as float64
-    where they have more digits than float32: 1.6e9 and 1.6e9 + 50 are one number in float32, and
-    two after scaling. A constant column has offset and factor 0.
+    Arithmetic is in float64, and the result is rounded once to float32. If values have more digits
+    than float32, they should be given in float64: 1.6e9 and 1.6e9 + 50 are equal in float32, but
+    differ after scaling. A constant column has offset and factor 0.
     """
 
-    kind: str = "none"  # how the numbers were chosen: one of `SCALINGS`, or `OFFSET`
+    kind: str = "none"  # how offset and factor were chosen: one of `SCALINGS`, or `OFFSET`
     log1p: bool = False  # whether log(1 + x) comes first
-    offset: Float64Array | None = None  # of each column; None exactly when the kind is "none"
-    factor: Float64Array | None = None
+    offset: Float64Array | None = None  # one for each column; None exactly if the kind is "none"
+    factor: Float64Array | None = None  # the same
 
     def __post_init__(self) -> None:
         if self.kind not in (*SCALINGS, OFFSET):
@@ -59,16 +59,16 @@ class Scaling:
 
     @property
     def n_features(self) -> int | None:
-        """Number of columns, None where all are treated alike."""
+        """Number of columns; None if the kind is "none", which fits any number."""
         return None if self.offset is None else len(self.offset)
 
     @classmethod
     def fit(
         cls, ranges: ColumnRanges, log1p: bool, n_features: int, kept: AnyArray | None = None
     ) -> Scaling:
-        """Choose offset and factor of each column like the scalers of scikit-learn.
+        """Choose an offset and a factor for each column, as the scalers of scikit-learn do.
 
-        Columns of one value become 0; values of the columns that are `kept` stay.
+        A constant column becomes 0. The columns that are `kept` stay as they are.
         """
         if ranges.kind == "none":
             return cls("none", log1p)
@@ -90,27 +90,27 @@ class Scaling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether values stay as they are."""
+        """Whether no value changes."""
         return self.kind == "none" and not self.log1p
 
     @property
     def moves_zero(self) -> bool:
-        """Whether a raw 0 becomes another value in some column, which makes sparse rows dense."""
+        """Whether 0 becomes another value in some column, so that sparse rows become dense."""
         return self.offset is not None and bool(np.any(self.zero_row(len(self.offset))))
 
     def same_as(self, other: Scaling) -> bool:
-        """Whether both map every value alike, except for rounding."""
+        """Whether both scalings map every value to the same number, up to rounding."""
         if (self.kind, self.log1p) != (other.kind, other.log1p):
             return False
         if self.offset is None or self.factor is None or self.n_features != other.n_features:
             return self.n_features == other.n_features
-        # Offsets differ by their last bits, or move scaled values by less than rounding does.
+        # Offsets may differ in their last bits, or move scaled values by less than rounding does.
         offset = np.asarray(other.offset) * self.factor
         alike = np.allclose(self.offset * self.factor, offset, rtol=1e-15, atol=SAME)
         return alike and np.allclose(self.factor, np.asarray(other.factor), rtol=SAME, atol=0)
 
     def at(self, places: Int64Array) -> Scaling:
-        """That of the columns at some places."""
+        """Scaling of the columns at these places."""
         if self.offset is None or self.factor is None:
             return self
         return replace(self, offset=self.offset[places], factor=self.factor[places])
@@ -119,16 +119,16 @@ class Scaling:
         """Scaled values of a row of raw zeros."""
         if self.offset is None or self.factor is None:
             return np.zeros(n_features, dtype=np.float32)
-        # Adding 0 turns -0 into 0.
+        # The sum with 0 turns -0 into 0.
         return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
 
     def log_values(self, values: AnyArray) -> AnyArray:
-        """``log1p(values)`` in float64 if this scaling wants it, else `values`; all above -1."""
-        # numpy's vectorised loop over float64 is ten times faster than its casting one.
+        """``log1p(values)`` in float64 if this scaling has it, else `values`; all are above -1."""
+        # numpy computes log1p ten times faster in float64, with a vectorised loop.
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
     def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
-        """Scale values whose shape broadcasts with that of `columns`."""
+        """Scale values; their shape broadcasts with the shape of `columns`."""
         if self.offset is None or self.factor is None:
             with np.errstate(over="ignore"):
                 return values.astype(np.float32, copy=False)
@@ -138,14 +138,14 @@ class Scaling:
         if not np.isfinite(result).all():
             raise InputError(
                 "a scaled value is beyond float32: its column's range in the training file is too "
-                "narrow; scale with another kind"
+                "narrow; choose another kind of scaling"
             )
         return result
 
     def apply(self, rows: StoredRows, n_features: int) -> Rows:
-        """Scale raw rows of any width like the training rows; they become dense if `moves_zero`.
+        """Scale raw rows in the same way as the training rows; they become dense if `moves_zero`.
 
-        Columns from `n_features` on are dropped, and missing ones count as raw zeros.
+        Rows may have any width: columns from `n_features` on are dropped, and missing ones are 0.
         """
         if self.n_features not in (None, n_features):
             raise InputError(f"the scaling is for {self.n_features} features, not for {n_features}")
@@ -159,7 +159,7 @@ class Scaling:
         values = values_of(rows)
         if self.log1p and values.size and not values.min() > -1:
             raise InputError(
-                f"log1p needs values above -1, but the data hold {values.min():g}; such rows do "
+                f"log1p needs values above -1, but the data hold {values.min():g}; rows with it do "
                 "not fit a file or model made with --log1p"
             )
         values = self.log_values(values)
@@ -170,18 +170,18 @@ class Scaling:
         return self.scale_values(values, np.arange(n_features))
 
     def write(self, group: Any) -> None:
-        """Store in an open HDF5 file or group: attributes scaling and log1p, group /scaling."""
+        """Store the scaling in an HDF5 group, as attributes scaling and log1p and group scaling."""
         group.attrs["scaling"] = as_bytes(self.kind)
         group.attrs["log1p"] = self.log1p
         if self.kind != "none":
-            # HDF5 notes the time in a group that it makes on the way to an object.
+            # HDF5 would store the current time in a group that it creates implicitly.
             stored = group.create_group("scaling")
             stored["offset"] = self.offset
             stored["factor"] = self.factor
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
-        """Read what `write` stored, InputError if it is incomplete; None when there is nothing."""
+        """Read a scaling from `write`; None if there is none, InputError if it is incomplete."""
         if "scaling" not in group.attrs:
             return None
         kind = as_text(group.attrs["scaling"])
@@ -191,12 +191,12 @@ class Scaling:
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError(
                     f"{group.file.filename} says scaling {kind!r}, but its /{name} is "
-                    f"missing or no finite number; convert the data again"
+                    f"missing or not finite; convert the data again"
                 )
             found.append(values.astype(np.float64))
         return Scaling(kind, bool(int(group.attrs.get("log1p", False))), *found)
 
 
 def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
-    """Which columns have one value, or several that rounding of float64 alone makes different."""
+    """Which columns are constant, up to the rounding of float64."""
     return np.asarray(high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high)))

@@ -1,7 +1,7 @@
 """`RowSource`, the interface of all sources of rows, and the two kinds that read storage.
 
-`ArraySource` reads dense rows of one array, `CSRSource` sparse rows of three. Anything that can be
-sliced is such an array: in RAM, at its place in a file, in chunks to decode.
+`ArraySource` reads dense rows from one array, and `CSRSource` reads sparse rows from three arrays.
+An array is anything with slices: in RAM, at a place in a file, or in chunks that are decoded.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from ooc_fw.data.encoded import Categories
     from ooc_fw.data.scaling import Scaling
 
-CHUNK_BYTES = 2 << 20  # read unit, in decoded bytes, of storage that has no chunks of its own
-ROUNDING = 1e-12  # a spread below this share of the mean squared norm is rounding error
+CHUNK_BYTES = 2 << 20  # decoded bytes that are read together from storage without chunks
+ROUNDING = 1e-12  # a variance below this share of the mean squared norm is rounding error
 
 
 @dataclass(frozen=True)
 class StoredStatistics:
-    """Mean row, shape (n_features,), and mean squared norm of all rows, as a file states them."""
+    """Mean row, shape (n_features,), and mean squared norm of all rows."""
 
     mean: Float64Array
     mean_square_norm: float
 
     @property
     def average_squared_distance(self) -> float:
-        """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows, 0 if it is but rounding."""
+        """Average of ``|x_i - x_j|^2`` over all ordered pairs of rows; 0 if it is only rounding."""
         spread = self.mean_square_norm - float(self.mean @ self.mean)
         return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
 
 
-FileStamp: TypeAlias = tuple[int, int]  # bytes of a file, and its time of change in nanoseconds
+FileStamp: TypeAlias = tuple[int, int]  # size of a file in bytes, time of change in nanoseconds
 
 
 def stamp_of(file: str | int) -> FileStamp:
-    """Stamp of the file at a path, or with a descriptor: (0, 0) if it is not there."""
+    """Stamp of the file at a path or with a descriptor; (0, 0) if it does not exist."""
     try:
         status = os.stat(file)
     except OSError:
@@ -72,7 +72,7 @@ def stamp_of(file: str | int) -> FileStamp:
 
 
 def check_stamp(path: str, seen: FileStamp) -> None:
-    """Raise InputError unless the file at `path` has the stamp `seen` as before."""
+    """Raise InputError if the file at `path` has another stamp than the one `seen` before."""
     if stamp_of(path) != seen:
         raise InputError(
             f"{path} was changed while it was in use; start again and leave it as it is"
@@ -80,34 +80,34 @@ def check_stamp(path: str, seen: FileStamp) -> None:
 
 
 class RowSource(ExitStack):
-    """Rows of a labelled data set, wherever they are kept, to be closed like an `ExitStack`.
+    """Rows of a labelled data set in any storage; it is closed like an `ExitStack`.
 
-    A read loads no more than was asked for, up to whole chunks, and several threads may read at the
-    same time. A subclass implements `_fetch`, and names the `parents` that it takes rows from: what
-    the first of these says of its rows holds here too.
+    A read loads only the rows in question, up to whole chunks, and several threads may read at the
+    same time. A subclass implements `_fetch`. If it takes rows from other sources, it names them as
+    `parents`; facts about the rows of the first parent hold here, too.
     """
 
     name: str  # path of the file, or kind of the object, for messages
     n_rows: int
     n_features: int
     chunk_rows: int  # rows that the storage reads together
-    decoded_bytes: int  # of all rows in RAM
-    max_gap: int  # `take` reads over gaps of at most so many rows, and
-    span_rows: int  # no read of it crosses a multiple of these
+    decoded_bytes: int  # bytes of all rows in RAM
+    max_gap: int  # `take` reads over gaps of at most so many rows
+    span_rows: int  # no read by `take` crosses a multiple of this row number
     sparse: bool = False  # whether `read` returns `CSRRows` rather than a dense block
     in_memory: bool = False  # whether the caller already holds the rows in RAM
-    shuffled: bool | None = None  # whether they are in random order; None: nothing says so
-    scaling: Scaling | None = None  # that was applied to the rows; None: nothing says so
-    statistics: StoredStatistics | None = None  # stored with the rows
-    columns: Sequence[str] | None = None  # names of the features; None: nothing says them
-    table: str | None = None  # how the columns of a table became them: `TableRecord` as JSON
-    categories: Categories | None = None  # that became features by the labels of rows
-    targets: bool | None = None  # whether labels are targets; None: nothing says so
+    shuffled: bool | None = None  # whether rows are in random order; None: unknown
+    scaling: Scaling | None = None  # scaling that was applied to the rows; None: unknown
+    statistics: StoredStatistics | None = None  # statistics that are stored with the rows
+    columns: Sequence[str] | None = None  # names of the features; None: unknown
+    table: str | None = None  # `TableRecord` as JSON: how features came from columns of a table
+    categories: Categories | None = None  # categories that are target-encoded; None: none are
+    targets: bool | None = None  # whether labels are targets; None: unknown
     kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
-    ids: Sliceable | None = None  # position of each row in the text it comes from; None: as here
+    ids: Sliceable | None = None  # place of each row in the original text; None: the row number
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None
-    # Called before each read; it raises when there is no time for one.
+    # A function that runs before each read; it raises if there is no time for it.
     check_time: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
@@ -139,19 +139,19 @@ class RowSource(ExitStack):
         for fact in ("sparse", "shuffled", "scaling", "columns", "table", "targets"):
             if parents:
                 setattr(self, fact, getattr(parents[0], fact))
-        self.stamps: dict[str, FileStamp] = {}  # of the files of the rows, which must not change
+        self.stamps: dict[str, FileStamp] = {}  # by file; the files of the rows must not change
         self._counting = threading.Lock()
         self.rows_read = 0
         self._bytes_read = 0
 
     @abstractmethod
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        """Rows ``start:stop`` as stored, which may hold infinite values."""
+        """Rows ``start:stop`` as stored; they may hold infinite values."""
 
     def read(self, start: int, stop: int, *, exact: bool = False, checked: bool = True) -> Rows:
-        """Rows ``start:stop``, finite if `checked`; perhaps a view of an array: do not write.
+        """Rows ``start:stop``, finite if `checked`; do not change them, they may be a view.
 
-        With `exact`, rows to be scaled are of float64 if more digits are stored than float32 holds.
+        With `exact`, rows are in float64 if more digits are stored than float32 holds.
         """
         self._check_range(start, stop)
         rows = self._fetch_unchanged(start, stop, exact)
@@ -161,7 +161,7 @@ class RowSource(ExitStack):
         return rows
 
     def take(self, indices: Int64Array, *, exact: bool = False) -> Rows:
-        """Rows at increasing `indices` without repeats, read in contiguous spans or chunks."""
+        """Rows at increasing `indices` without repeats; reads go over contiguous spans."""
         first, stop = span_of(indices)
         if stop - first == len(indices) and not self.in_memory:  # rows in RAM are copied
             return self.read(first, stop, exact=exact)
@@ -171,7 +171,7 @@ class RowSource(ExitStack):
         return rows
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        """Rows at `indices`, which exist."""
+        """Rows at `indices`, after the check that they exist."""
         pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = span_of(span)
@@ -182,7 +182,7 @@ class RowSource(ExitStack):
         return concat_rows(pieces)
 
     def _fetch_unchanged(self, start: int, stop: int, exact: bool) -> Rows:
-        """Rows of files that are as they were opened; else the change explains the damage."""
+        """Rows in their final type; if a file has changed, InputError replaces any other error."""
         try:
             rows = self._fetch(start, stop)
         finally:
@@ -190,7 +190,7 @@ class RowSource(ExitStack):
         return self._converted(rows, exact)
 
     def _converted(self, rows: StoredRows, exact: bool) -> Rows:
-        """Count rows that come from storage, and round them, or not if digits would be lost."""
+        """Count bytes from storage, and round rows to float32 (unless `exact` keeps digits)."""
         if not self._parents:
             self._count(0, rows_bytes(rows))
         rounded: Rows = converted(rows, exact=exact)
@@ -198,9 +198,9 @@ class RowSource(ExitStack):
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that reading takes at most, in addition to the rows and labels asked for."""
+        """Most bytes that a read takes in addition to its rows and labels."""
         own_bytes = self.span_rows * self.decoded_bytes // self.n_rows
-        if not self._parents:  # the span in 64 bits as stored, and as compressed; row pointers
+        if not self._parents:  # the span as stored, in 64 bits, and compressed; row pointers
             own_bytes = 4 * own_bytes + 8 * self.n_rows * self.sparse
         own_bytes *= not self.in_memory
         own_bytes += self.kept_bytes + getattr(self._labels, "kept_bytes", 0)
@@ -208,7 +208,7 @@ class RowSource(ExitStack):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes (uncompressed) of the rows fetched so far."""
+        """Bytes (uncompressed) of the rows that were fetched from storage so far."""
         return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
 
     @property
@@ -216,7 +216,7 @@ class RowSource(ExitStack):
         return self._labels is not None
 
     def labels(self, start: int, stop: int) -> AnyArray:
-        """Label values of rows ``start:stop`` as stored; InputError when there are none."""
+        """Labels of rows ``start:stop`` as stored; InputError if there are none."""
         self._check_range(start, stop)
         if self._labels is None:
             raise InputError(
@@ -226,14 +226,14 @@ class RowSource(ExitStack):
         return np.asarray(self._labels[start:stop])
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
-        """Position of rows ``start:stop`` in the user's own input, counted from 0."""
+        """Places of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
         ids = np.arange(start, stop) if self.ids is None else self.ids[start:stop]
         return np.asarray(ids, dtype=np.int64)
 
     @contextmanager
     def limited(self, check: Callable[[], None]) -> Iterator[None]:
-        """Call `check`, in any thread, before each read within; it raises to end the work."""
+        """Call `check` before each read in this context, in any thread; it may raise to stop."""
         before = self.check_time
         self.check_time = check
         try:
@@ -242,19 +242,19 @@ class RowSource(ExitStack):
             self.check_time = before
 
     def check_unchanged(self) -> None:
-        """Raise InputError when a file behind the rows is no longer the one that was opened."""
+        """Raise InputError if a file of the rows has changed since it was opened."""
         for path, seen in self.stamps.items():
             check_stamp(path, seen)
         for parent in self._parents:
             parent.check_unchanged()
 
     def hold(self, array: Any) -> None:
-        """Count the memory that an array keeps, and close it with the source."""
+        """Count the memory that an array keeps, and close the array with the source."""
         self.kept_bytes += array.kept_bytes
         self.callback(array.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process receives the way to open the file there, never rows or handles.
+        # Another process receives the recipe to open the file there, never rows or handles.
         if self.recipe is None:
             raise InputError(
                 f"other processes cannot read the rows of this {self.name}, which are in the "
@@ -263,11 +263,11 @@ class RowSource(ExitStack):
         return self.recipe
 
     def rows_in(self, n_bytes: int) -> int:
-        """Average number of rows, at least 1, that take `n_bytes` in RAM."""
+        """Average number of rows in `n_bytes` of RAM, at least 1."""
         return max(1, n_bytes * self.n_rows // max(1, self.decoded_bytes))
 
     def _check_range(self, start: int, stop: int) -> None:
-        """Check before every read that the rows exist and that there is time to read them."""
+        """Before every read, check that the rows exist and that there is time for it."""
         self.check_time()
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.name}, which has {self.n_rows}")
@@ -294,13 +294,13 @@ class ArraySource(RowSource):
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
         if not self.in_memory:
             return super()._take(indices, exact)
-        rows = self._converted(self._array[indices], exact)  # scattered access costs nothing extra
+        rows = self._converted(self._array[indices], exact)  # scattered access is as cheap in RAM
         check_finite(rows, self.name, indices)
         return rows
 
 
 class CSRSource(RowSource):
-    """Sparse rows of a scipy CSR matrix, or alike; columns are put in order slice by slice."""
+    """Sparse rows of a CSR matrix, from scipy or a file; each read puts its columns in order."""
 
     sparse = True
 
@@ -311,7 +311,7 @@ class CSRSource(RowSource):
         n_rows = matrix.shape[0]
         self._n_stored = int(getattr(matrix, "nnz", len(matrix.data)))
         decoded_bytes = 8 * self._n_stored + 8 * (n_rows + 1)
-        chunk_rows = getattr(matrix.data, "chunk_rows", None)  # values of a chunk
+        chunk_rows = getattr(matrix.data, "chunk_rows", None)  # number of values in a chunk
         if chunk_rows is not None:
             chunk_rows = max(1, chunk_rows * n_rows // max(1, self._n_stored))
         super().__init__(
@@ -322,7 +322,7 @@ class CSRSource(RowSource):
 
     @cached_property
     def indptr(self) -> Int64Array:
-        """Row pointers, kept in RAM from the first read on: a memory limit may forbid that."""
+        """Row pointers, in RAM from the first read on, so that a memory limit is checked before."""
         pointers = np.asarray(self._matrix.indptr[0 : self.n_rows + 1], dtype=np.int64)
         check_pointers(pointers, self._n_stored, self.name)
         return pointers
@@ -340,21 +340,21 @@ def rows_source(rows: Rows, name: str, labels: Any = None) -> ArraySource | CSRS
 
 
 def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Array:
-    """Increasing numbers of some of `n_rows` rows: short stretches, evenly spread over them."""
+    """Increasing row numbers below `n_rows`, in short stretches that are evenly spread."""
     starts = np.linspace(0, n_rows, n_stretches, endpoint=False).astype(np.int64)
     row_ids = np.unique(starts[:, None] + np.arange(length))
     return row_ids[row_ids < n_rows]
 
 
 def sampled_rows(source: RowSource, n_rows: int) -> Int64Array:
-    """`stretches` of `n_rows` like those of a source, which take no more memory than a block."""
+    """`stretches` of `n_rows` rows; so many rows of the source take no more memory than a block."""
     return stretches(n_rows, length=max(1, min(32, source.rows_in(2 * CHUNK_BYTES) // 32)))
 
 
 def block_slices(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> list[tuple[int, int]]:
-    """Cut rows ``start:stop`` into ranges of about `max_bytes` decoded bytes each."""
+    """Cut rows ``start:stop`` into ranges of about `max_bytes` decoded bytes."""
     step = source.rows_in(max_bytes)
     return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
@@ -362,18 +362,18 @@ def block_slices(
 def iter_blocks(
     source: RowSource, start: int, stop: int, max_bytes: int = 2 * CHUNK_BYTES
 ) -> Iterator[tuple[int, Rows]]:
-    """Yield the ranges of `block_slices`, each as its first row number and its rows."""
+    """Yield the first row number and the rows of each range from `block_slices`."""
     for first, last in block_slices(source, start, stop, max_bytes):
         yield first, source.read(first, last)
 
 
 def span_of(rows: Int64Array) -> tuple[int, int]:
-    """First of increasing rows and the one after the last; 0 and 0 if there are none."""
+    """First of increasing row numbers, and the last plus one; 0 and 0 if there are none."""
     return (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
 
 
 def split_spans(indices: Int64Array, max_gap: int, span_rows: int) -> list[Int64Array]:
-    """Cut row numbers into spans of gaps up to `max_gap` within multiples of `span_rows`."""
+    """Cut row numbers into spans with gaps up to `max_gap`, and at multiples of `span_rows`."""
     far = np.diff(indices) > max_gap
     crossing = np.diff(indices // span_rows) > 0
     return np.split(indices, np.flatnonzero(far | crossing) + 1)

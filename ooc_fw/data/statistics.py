@@ -1,7 +1,7 @@
-"""Statistics of columns: their ranges and moments, and what gamma is chosen by.
+"""Statistics of columns: their ranges and moments, and numbers from which gamma is chosen.
 
 Moments are gathered block by block and merged (Chan, Golub and LeVeque, 1983, "Algorithms for
-computing the sample variance"): another cut into blocks changes their last bits.
+computing the sample variance"). Their last bits depend on the cut into blocks.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ooc_fw.data.rows import Float64Array, Rows, StoredRows, stored_arrays
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
 
-TASK_ROWS = 16384  # rows of one task
+TASK_ROWS = 16384  # rows that a worker sums in one task
 
 
 def add_sums(sums: Float64Array, rows: Rows) -> None:
-    """Add the columns of rows, and their squares, to `sums`, shape (2, n_features)."""
+    """Add the values of each column, and their squares, to `sums`, shape (2, n_features)."""
     data, columns, _ = stored_arrays(rows)
     core.add_values(data, columns, *sums)
 
 
 def statistics_of(sums: Float64Array, n_rows: int) -> StoredStatistics:
-    """Mean of each column, and mean squared norm of the rows, from sums of `add_sums`."""
+    """Mean of each column, and mean squared norm of the rows, from the sums of `add_sums`."""
     return StoredStatistics(sums[0] / n_rows, float(sums[1].sum()) / n_rows)
 
 
 class ColumnRanges:
-    """Range and, for the scaling "standard", mean and variance of each column."""
+    """Range of each column and, for the scaling "standard", its mean and variance."""
 
     def __init__(self, kind: str = "none") -> None:
         self.kind = kind
@@ -40,7 +40,7 @@ class ColumnRanges:
         self._records = np.zeros((0, core.RECORD_SIZE if kind == "standard" else core.RANGE_SIZE))
 
     def add(self, rows: StoredRows) -> ColumnRanges:
-        """Add rows of float32 or float64; returns itself."""
+        """Add rows in float32 or float64; return `self`."""
         self._widen(rows.shape[1])
         data, columns, _ = stored_arrays(rows)
         core.accumulate(data, columns, self._records)
@@ -48,23 +48,23 @@ class ColumnRanges:
         return self
 
     def merge(self, other: ColumnRanges) -> ColumnRanges:
-        """Add the rows of another one, gathered for the same scaling; returns itself."""
+        """Add the rows of `other`, gathered for the same scaling; return `self`."""
         self._widen(len(other._records))
         core.merge_records(self._records, other._records)
         self.n_rows += other.n_rows
         return self
 
     def append(self, n_features: int, values: Float64Array, counts: Float64Array) -> None:
-        """Add columns after the first `n_features`: the values of each, and the rows that have it.
+        """Add columns after the first `n_features`: ``counts[i]`` rows have the ``values[i]``.
 
-        Values have the shape (n_values, n_columns), counts (n_values,); their sum is `n_rows`.
+        Values have the shape (n_values, n_columns), and counts (n_values,), with the sum `n_rows`.
         """
         for of_columns, count in zip(values, counts, strict=True):
             filled = np.concatenate([np.zeros(n_features), of_columns])
             self.fill(filled, np.full(len(filled), count))
 
     def fill(self, values: Float64Array, counts: Float64Array) -> None:
-        """Have so many rows of each column, which counted as zeros, hold these values."""
+        """Count so many rows of each column with these values, instead of as zeros."""
         self._widen(len(values))
         others = np.zeros((len(values), self._records.shape[1]))
         there = (values != 0) & (counts > 0)
@@ -76,21 +76,21 @@ class ColumnRanges:
 
     def _widen(self, n_features: int) -> None:
         if n_features > len(self._records):
-            # Doubling keeps the cost per column constant when the width grows column by column.
+            # Doubling keeps the cost per column constant if the width grows column by column.
             self._records = self._wide(max(n_features, 2 * len(self._records)))
 
     def _wide(self, n_features: int) -> Float64Array:
-        """Copy of the records of so many columns, those never met being 0."""
+        """Copy of the records of `n_features` columns, with 0 for columns without values."""
         n_more = max(0, n_features - len(self._records))
         return np.pad(self._records, ((0, n_more), (0, 0)))[:n_features]
 
     @property
     def n_stored(self) -> int:
-        """Values of all columns that are not zero."""
+        """Number of values other than zero in all columns."""
         return int(self._records[:, core.COUNT].sum())
 
     def range(self, n_features: int) -> tuple[Float64Array, Float64Array]:
-        """Smallest and largest value of each column; zeros that are not stored count."""
+        """Smallest and largest value of each column; zeros count, stored or not."""
         records = self._wide(n_features)
         low, high = records[:, core.MINIMUM], records[:, core.MAXIMUM]
         some_zero = records[:, core.COUNT] < self.n_rows
@@ -99,20 +99,20 @@ class ColumnRanges:
         return low, high
 
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
-        """Mean and (population) standard deviation of each column, gathered for "standard"."""
+        """Mean and (population) standard deviation of each column, for the scaling "standard"."""
         count, _, _, shift, mean, squares = self._wide(n_features).T
         share = count / self.n_rows
-        of_others = shift + mean  # mean of the values that are not zero
-        with np.errstate(over="ignore", invalid="ignore"):  # as for values near 1e200
+        of_others = shift + mean  # mean of the values other than zero
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of values near 1e200 overflow
             spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
         return of_others * share, np.sqrt(spread)
 
 
 def sigma2(source: RowSource, threads: int = 1, **where: Any) -> float:
-    """Average squared distance of two rows; InputError if it is but rounding.
+    """Average squared distance of two rows; InputError if it is only rounding.
 
-    It comes from the statistics stored in the file, if there are any, else from one pass over all
-    rows. `where` are `dask` and `on_rows`, see `_statistics`.
+    It comes from the statistics in the file or, without them, from one pass over all rows. `where`
+    takes `dask` and `on_rows`, see `_statistics`.
     """
     value = _statistics(source, threads, **where).average_squared_distance
     if value > 0:
@@ -127,7 +127,7 @@ def sigma2(source: RowSource, threads: int = 1, **where: Any) -> float:
 
 
 def variance(source: RowSource, threads: int = 1, **where: Any) -> float:
-    """Variance of all values, zeros included, found as by `sigma2`; InputError if all are equal."""
+    """Variance of all values, zeros included; InputError if all are equal. See also `sigma2`."""
     statistics = _statistics(source, threads, **where)
     mean_square = statistics.mean_square_norm
     value = float(mean_square / source.n_features - statistics.mean.mean() ** 2)
@@ -142,7 +142,7 @@ def variance(source: RowSource, threads: int = 1, **where: Any) -> float:
 def _statistics(
     source: RowSource, threads: int, dask: Any = None, on_rows: Callable[[int], None] | None = None
 ) -> StoredStatistics:
-    """Those of the file, or of a pass by `borrow_workers`, which tells `on_rows` the rows seen."""
+    """Statistics in the file, or from a pass; `on_rows` is called with the number of rows seen."""
     if source.statistics is not None:
         return source.statistics
     total = np.zeros((2, source.n_features))
@@ -156,7 +156,7 @@ def _statistics(
 
 
 def _sums_of_block(source: RowSource, block: tuple[int, int]) -> Float64Array:
-    """Sums of `add_sums` over a range of rows."""
+    """Sums of `add_sums` for a range of rows."""
     sums = np.zeros((2, source.n_features))
     for _, rows in iter_blocks(source, *block):
         add_sums(sums, rows)

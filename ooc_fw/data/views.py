@@ -1,4 +1,4 @@
-"""Sources made of others: some of their rows or columns, scaled rows, rows that are kept in RAM."""
+"""Sources made from others: some of their rows or columns, scaled rows, or rows kept in RAM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ooc_fw.system.errors import InputError
 
 
 class SubsetSource(RowSource):
-    """The rows with these increasing numbers in another source, which is not closed with it."""
+    """Rows of another source, at increasing row numbers; that source is not closed with it."""
 
     def __init__(self, source: RowSource, rows: Int64Array) -> None:
         super().__init__(
@@ -56,12 +56,12 @@ class SubsetSource(RowSource):
 
 
 def _chosen(array: Sliceable, rows: Int64Array) -> ReadArray:
-    """These rows of an array, perhaps in a file."""
+    """Some rows of an array, which may be in a file."""
 
     def read(start: int, stop: int) -> AnyArray:
         wanted = rows[start:stop]
         parts = []
-        # Values in a short gap are read, too: a second read would take longer.
+        # A read continues over short gaps, since a second read would take longer.
         for part in split_spans(wanted, 1 << 16, span_of(wanted)[1] or 1):
             first, end = span_of(part)
             parts.append(np.asarray(array[first:end])[part - first])
@@ -71,11 +71,11 @@ def _chosen(array: Sliceable, rows: Int64Array) -> ReadArray:
 
 
 class PairSource(RowSource):
-    """Rows of two sources, evenly interleaved: each holds one class, in random order if `shuffled`.
+    """Rows of two sources, one for each class, evenly interleaved; in random order if `shuffled`.
 
-    Of the first k rows, floor(k n_first / n) come from `first`. Any stretch of rows therefore holds
-    both classes in the proportion of all rows, contiguous rows are contiguous in both sources, and
-    random samples of both are a random sample here. The sources stay open when this one is closed.
+    The first k rows have floor(k n_first / n) rows from `first`. Any stretch of rows therefore has
+    both classes in the proportion of all rows. Contiguous rows are contiguous in both sources, and
+    random samples of both are a random sample here. The sources stay open if this one is closed.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PairSource(RowSource):
         self.shuffled = shuffled
 
     def _n_first(self, n_rows: Int64Array) -> Int64Array:
-        """How many of the first so many rows come from the first source."""
+        """Number of rows from the first source among the first `n_rows` rows."""
         return n_rows * self._parents[0].n_rows // self.n_rows
 
     def is_first(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
@@ -115,7 +115,7 @@ class PairSource(RowSource):
 
 
 class WholeSource(RowSource):
-    """All rows of another source, which is closed with this one."""
+    """All rows of another source, in another form; that source is closed with this one."""
 
     def __init__(
         self, source: RowSource, *, n_features: int | None = None, stays_sparse: bool = True
@@ -137,7 +137,7 @@ class WholeSource(RowSource):
 
 
 class ScaledSource(WholeSource):
-    """Raw rows of a source, scaled as they are read; no second copy of them is needed."""
+    """Raw rows of a source, scaled when they are read, so that no scaled file is needed."""
 
     scaling: Scaling
 
@@ -154,7 +154,7 @@ class ScaledSource(WholeSource):
 
 
 class ColumnSource(WholeSource):
-    """Columns of another source at `places`, none of them twice, with names and scaling."""
+    """Columns of another source at `places`, with their names and scaling; no place comes twice."""
 
     def __init__(self, source: RowSource, places: Int64Array) -> None:
         super().__init__(source, n_features=len(places))
@@ -168,20 +168,20 @@ class ColumnSource(WholeSource):
         self.recipe = ColumnSource, (source, places)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        rows = self.source.read(start, stop, exact=True)  # they may yet be scaled
+        rows = self.source.read(start, stop, exact=True)  # they may be scaled later
         if isinstance(rows, CSRRows):
             return take_columns(rows, self._places)
         return rows[:, self._places]
 
 
 def cached(source: RowSource, max_bytes: int) -> RowSource:
-    """A source that reads rows from storage once, if all fit in `max_bytes`; else the same one."""
+    """A source that keeps its rows in RAM if all fit in `max_bytes`; if not, the source itself."""
     fits = not source.in_memory and source.decoded_bytes <= max_bytes
     return CachedSource(source) if fits else source
 
 
 class CachedSource(WholeSource):
-    """All rows of a source, kept in RAM: blocks of whole chunks, once a row of them is needed."""
+    """All rows of a source, kept in RAM; a block is read when one of its rows is first needed."""
 
     def __init__(self, source: RowSource) -> None:
         super().__init__(source)
@@ -208,18 +208,18 @@ def draw_parts(
     rng: np.random.Generator,
     codes: Int64Array | None = None,
 ) -> list[Int64Array]:
-    """Increasing rows of disjoint random parts, of these sizes, of the rows of a source.
+    """Disjoint random parts, of these sizes, of the rows of a source; row numbers increase.
 
-    Consecutive rows of a shuffled source are a random sample: its parts are consecutive on a circle
-    of all rows, from a random row on. With `codes`, the class of each row, every part has the same
-    share of each class, as far as whole rows allow; its rows are then nearly consecutive.
+    Consecutive rows of a shuffled source are a random sample. Its parts follow each other on a
+    circle of all rows, from a random row on. With `codes`, the class of each row, each class has
+    the same share in every part, up to rounding, and rows of a part are nearly consecutive.
     """
     if shuffled:
         order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
     else:
         order = rng.permutation(n_rows)
     if codes is not None:
-        shares: Float64Array = np.empty(n_rows)  # which share of its class comes before a row
+        shares: Float64Array = np.empty(n_rows)  # the share of its class that comes before a row
         for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
             shares[codes[order] == code] = (np.arange(count) + 0.5) / count
         order = order[np.argsort(shares, kind="stable")]

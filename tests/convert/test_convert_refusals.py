@@ -152,7 +152,7 @@ FILES = [
         {**Y, "one_hot": ["z"]},
         r"a\.parquet lacks column 'z' of the other files .*leave the column out",
     ),
-    (["folder"], Y, "a folder without files of Parquet"),
+    (["folder"], Y, "a folder without Parquet or Arrow"),
     *(
         (with_log(log), {**Y, "format": kind}, "is a table of Delta, .*export a snapshot")
         for log in ("_delta_log", ".hoodie", "metadata")

@@ -134,7 +134,7 @@ REFUSALS = [
     (SPARSE, put("support_vectors/indices", lambda own: own + np.int64(2**32)), "outside 0 to"),
     (SPARSE, put("support_vectors@shape", [4, 2**40]), "columns"),
     (SPARSE, put("@scaling", None), "lacks the kind of its scaling"),
-    (SPARSE, put("scaling/factor", lambda own: own * np.inf), "no finite number"),
+    (SPARSE, put("scaling/factor", lambda own: own * np.inf), "missing or not finite"),
     (SPARSE, put("scaling/offset", np.ones(2)), "differ in shape|does not fit"),
 ]
 
