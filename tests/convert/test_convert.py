@@ -42,28 +42,24 @@ def out(tmp_path):
 def test_layout(write, out, dense, compression):
     report = convert_libsvm([write(TRAIN)], out, dense=dense, seed=3, compression=compression)
     order = np.argsort(shuffle_keys(np.arange(4), 3))
-    X = np.array([[1, 4, 0, 8], [2, 0, 0.5, 0], [3, -2, 0, 0], [4, 0, 0, 0]])[order]
     contents = read(out)
+    X = np.array([[1, 4, 0, 8], [2, 0, 0.5, 0], [3, -2, 0, 0], [4, 0, 0, 0]])[order]
     np.testing.assert_array_equal(contents.X, X)
     assert contents.y.tolist() == np.array([1, -1, 1, -1])[order].tolist()
     assert contents.row.tolist() == order.tolist()
     np.testing.assert_allclose(contents.mean, X.mean(axis=0))
     np.testing.assert_allclose(contents.attrs["mean_square_norm"], (X**2).sum() / 4)
     expected = {"n_rows": 4, "n_features": 4, "shuffled": True, "shuffle_seed": 3, "complete": 1}
-    expected |= {"format_version": 1, "scaling": b"none", "log1p": False}
-    assert contents.attrs.items() >= expected.items()
-    assert contents.attrs["class_names"].tolist() == [-1, 1]
+    assert contents.attrs.items() >= (expected | {"format_version": 1, "log1p": False}).items()
     assert (report.n_rows, report.n_features, report.sparse) == (4, 4, dense is False)
-    assert report.class_counts == {-1: 2, 1: 2}
-    assert (report.seed, report.text_bytes) == (3, len(TRAIN))
+    assert (report.class_counts, report.seed, report.text_bytes) == ({-1: 2, 1: 2}, 3, len(TRAIN))
     with h5py.File(out) as file:
-        if not report.sparse:
-            assert (file["X"].dtype, file["X"].chunks) == (np.float32, (4, 4))
-            assert file["X"].compression == (None if compression == "none" else compression)
-        else:
-            assert dict(file["X"].attrs)["encoding-type"] == "csr_matrix"
+        if report.sparse:
             types = [file["X"][name].dtype for name in ("data", "indices", "indptr")]
             assert types == [np.float32, np.int32, np.int64]
+        else:
+            assert (file["X"].dtype, file["X"].chunks) == (np.float32, (4, 4))
+            assert file["X"].compression == (None if compression == "none" else compression)
 
 
 @given(
@@ -155,23 +151,15 @@ def test_values_are_scaled_before_they_are_rounded(offset, out, scale, log1p):
 @pytest.mark.parametrize(("dense", "kind"), [(True, "minmax"), (False, "maxabs")])
 def test_like_takes_width_scaling_and_storage(write, tmp_path, out, dense, kind):
     like = tmp_path / "train.h5"
-    text = write(TRAIN.replace("-2", "2"))
-    convert_libsvm([text], like, dense=dense, scale=kind, log1p=True)
-    test = write("7 2:100 6:1\n1 5:0 1:-0.5\n", "test.txt")
-    report = convert_libsvm([test], out, like=like)
+    convert_libsvm([write(TRAIN.replace("-2", "2"))], like, dense=dense, scale=kind, log1p=True)
+    report = convert_libsvm([write("7 2:100 6:1\n1 5:0 1:-0.5\n", "test.txt")], out, like=like)
     contents, scaling = read(out), read(like).scaling
     assert contents.scaling.same_as(scaling)
     raw = np.array([[0, 100, 0, 0], [-0.5, 0, 0, 0]], np.float32)
     np.testing.assert_array_equal(contents.X, scaling.apply(raw, 4))
-    assert contents.X.max() > 1
-    assert contents.row.tolist() == [0, 1]
-    assert not contents.attrs["shuffled"]
+    assert (contents.row.tolist(), bool(contents.attrs["shuffled"])) == ([0, 1], False)
     assert report.notes == ("2 features beyond 4 are left out",)
     assert (report.sparse, report.unseen_labels) == (not dense, (7,))
-    with h5py.File(like, "w") as file:  # as another tool may write it
-        file["X"] = np.zeros((2, 3), np.float32)
-    report = convert_libsvm([test], out, like=like)
-    assert (report.n_features, report.scaling.kind, report.unseen_labels) == (3, "none", ())
 
 
 def test_progress_counts_both_passes(write, out, monkeypatch):

@@ -13,7 +13,6 @@ from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.convert.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
-from ooc_fw.data.views import draw_parts
 from ooc_fw.system.errors import DamageError
 
 
@@ -157,9 +156,6 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path, random_labels):
         once, _ = hold_out(source, test_rows)
         parts = hold_out(once, draw_test_rows(once, 0.4, 0, stratify=False))
         assert abs(held_out_auc(*parts) - 0.5) < noise
-        rng = np.random.default_rng(0)
-        folds = [hold_out(source, one) for one in draw_parts(3000, [1000] * 3, False, rng)]
-        assert abs(np.mean([held_out_auc(*fold) for fold in folds]) - 0.5) < noise
     with open_source(tmp_path / "a.h5") as train, open_source(tmp_path / "b.h5") as test:
         assert abs(held_out_auc(train, test) - 0.5) < noise
     train, test = train_test_split(random_labels, 0.4, 1)

@@ -116,17 +116,12 @@ midpoints = st.tuples(st.integers(1, 2**24 - 1), st.sampled_from(["", "1", "0001
 @example("1e-400")
 @example("0e999999999999")
 @example("0.3000000000000000166533453693773481063544750213623046875")
-def test_value_is_the_nearest_float64(token):
+def test_values_and_labels_are_the_nearest_float64(token):
     for padding in ("", " # some text behind, so that quick paths are open"):
         value = parse(f"1 1:{token}{padding}", zero_based=True).rows.toarray()[0, 1]
         assert value.tobytes() == (np.float64(token) + 0.0).tobytes()
-
-
-@given(token=st.one_of(decimals, floats).filter(is_label_number))
-@example("0.1000000000000000055511151231257827")
-@example("1e-320")
-def test_label_is_the_nearest_float64(token):
-    assert parse(token).labels.tolist() == [float(token)]
+    if is_label_number(token):
+        assert parse(token).labels.tolist() == [float(token)]
 
 
 cells = st.dictionaries(st.integers(1, 40), st.integers(-99, 99), max_size=8)

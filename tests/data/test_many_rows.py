@@ -7,8 +7,8 @@ import pytest
 from ooc_fw.certificate.sweep import Search, _blocks
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.sampling import Sampler
-from ooc_fw.data.sources import RowSource, block_slices
-from ooc_fw.data.views import PairSource, SubsetSource
+from ooc_fw.data.sources import block_slices
+from ooc_fw.data.views import SubsetSource
 
 N_ROWS = (1 << 31) + 1000
 START = N_ROWS - 600
@@ -57,21 +57,6 @@ def test_samples_reach_all_rows(chunk_rows):
     assert ids.dtype == np.int64
     assert 0 <= ids.min() < 1 << 31
     assert 2 << 31 < ids.max() < n_rows
-
-
-def test_rows_of_two_sources_interleaved():
-    class Rows(RowSource):
-        def __init__(self, n_rows):
-            super().__init__("rows", (n_rows, 1), chunk_rows=1, decoded_bytes=4 * n_rows)
-
-        def _fetch(self, start, stop):
-            return (np.arange(start, stop)[:, None] - self.n_rows).astype(np.float32)
-
-    both = PairSource(Rows(N_ROWS), Rows(N_ROWS // 3), name="both", shuffled=True)
-    rows = np.arange(both.n_rows - 1000, both.n_rows)
-    is_first, values = both.is_first(rows), both.take(rows)[:, 0]
-    for of_part in (values[is_first], values[~is_first]):
-        np.testing.assert_array_equal(of_part, np.arange(-len(of_part), 0))
 
 
 def test_stored_values_beyond_2_to_the_31(tmp_path):

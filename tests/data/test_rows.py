@@ -15,7 +15,6 @@ from ooc_fw.data.rows import (
     canonical_csr,
     concat_rows,
     distinct_rows,
-    row_hashes,
     take_rows,
 )
 from ooc_fw.data.sources import iter_blocks, split_spans
@@ -45,13 +44,6 @@ def test_slices_choices_and_unions_are_those_of_dense_rows(kind, start, stop, in
     blocks = [rows[a:b] for a, b in pairwise(np.cumsum([0, *lengths]))]
     np.testing.assert_array_equal(to_dense(concat_rows(blocks)), table[: sum(lengths)])
     assert concat_rows(blocks[:1]) is blocks[0]
-
-
-def test_slices_of_sparse_rows_are_views():
-    rows = CSRRows.from_dense(small_table())
-    assert np.shares_memory(rows[3:30].data, rows.data)
-    with pytest.raises(AssertionError, match="use take_rows"):
-        rows[::2]
 
 
 @given(data=st.data(), n_rows=st.integers(0, 6), origin=st.integers(0, 9))
@@ -114,20 +106,6 @@ def test_groups_of_the_distinct_rows_give_the_block_back(form, n, few, width, se
     np.testing.assert_array_equal(values[groups], X)
     different = len(np.unique(X, axis=0))
     assert len(distinct) == (different if different <= 0.9 * n else n)
-
-
-@FORMS
-def test_a_collision_of_hashes_groups_nothing(form, monkeypatch):
-    monkeypatch.setattr("ooc_fw._core.rows.hash_rows", lambda *arguments: arguments[-1].fill(0))
-    rows = form(np.arange(8, dtype=np.float32).reshape(4, 2))
-    distinct, groups = distinct_rows(rows)
-    assert distinct is rows
-    assert groups == slice(None)
-
-
-def test_hash_tells_columns_apart():
-    first, second = row_hashes(to_csr(np.eye(2, dtype=np.float32)))
-    assert first != second
 
 
 @given(

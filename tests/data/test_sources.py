@@ -3,7 +3,6 @@
 import io
 import pickle
 import warnings
-from itertools import pairwise
 
 import anndata
 import dask.array as da
@@ -17,7 +16,7 @@ import zarr
 
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CSRSource, RowSource
+from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSource
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import RowSourceContract, to_dense
@@ -48,16 +47,6 @@ def view_of_map(X, y, folder):
     large[200 : 200 + len(X)] = X
     mapped = np.load(npy(folder, large), mmap_mode="r")
     return open_source(np.asarray(mapped)[200 : 200 + len(X)], y)
-
-
-def csr_with_repeats(X, y, folder):
-    """Every value is stored as two parts, columns from right to left."""
-    matrix = scipy.sparse.csr_matrix(X.astype(np.float64))
-    data, indices = np.repeat(matrix.data / 2, 2), np.repeat(matrix.indices, 2)
-    for start, stop in pairwise(2 * matrix.indptr):
-        data[start:stop] = data[start:stop][::-1].copy()
-        indices[start:stop] = indices[start:stop][::-1].copy()
-    return CSRSource(scipy.sparse.csr_matrix((data, indices, 2 * matrix.indptr), X.shape), y)
 
 
 def foreign(X, y, folder):
@@ -183,7 +172,6 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "Fortran order": (RAM, lambda X, y, _: open_source(np.asfortranarray(X), y)),
     "big-endian view": (RAM, lambda X, y, _: open_source(X.repeat(2, 1).astype(">f4")[:, ::2], y)),
     "csr": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csr_array(X), y)),
-    "csr with repeats": (SPARSE_RAM, csr_with_repeats),
     "csc": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csc_array(X), y)),
     "npy": (DISK, lambda X, y, folder: open_source(npy(folder, X), npy(folder, y, "y.npy"))),
     "Fortran npy": (DISK, lambda X, y, folder: open_source(npy(folder, np.asfortranarray(X)), y)),
