@@ -14,6 +14,7 @@ from ooc_fw.convert.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
 from ooc_fw.system.errors import DamageError
+from tests.support.methods import grid
 
 
 def write(path, rows, header="c,d,x,y"):
@@ -93,7 +94,7 @@ def test_records_that_make_no_sense_are_damage(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("shuffle", grid([True, False], 1))
 @pytest.mark.parametrize("sparse", [True, False])
 def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, sparse):
     """`hold_out` and the files of `split` have what a conversion of the parts would have."""

@@ -23,6 +23,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.conftest import make_table
+from tests.support.methods import grid
 
 X, y = make_table(80, 4, seed=0)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
@@ -83,7 +84,7 @@ NAMED = {
 }
 
 
-@pytest.fixture(scope="module", params=["pandas", "h5ad"])
+@pytest.fixture(scope="module", params=grid(["pandas", "h5ad"], 1))
 def model(request, tmp_path_factory):
     data = NAMED[request.param](FRAME, tmp_path_factory.mktemp("model"))
     return FrankWolfeSVC(random_state=0).fit(data, y).model_

@@ -11,6 +11,7 @@ from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, tune
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import open_source, train_test_split
 from ooc_fw.data.views import SubsetSource
+from tests.support.methods import grid
 
 
 def times(n_rows=400, seed=0):
@@ -42,7 +43,7 @@ CONTAINERS = {
 }
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+@pytest.mark.parametrize("kernel", grid(["rbf", "laplacian"], 1))
 @pytest.mark.parametrize("put", CONTAINERS.values(), ids=CONTAINERS)
 def test_times_are_told_apart(put, kernel, tmp_path):
     X, y = times()
@@ -57,6 +58,7 @@ def test_times_are_told_apart(put, kernel, tmp_path):
     np.testing.assert_allclose(values, model.model_.decision_function(new)[places], atol=1e-6)
 
 
+@pytest.mark.grid
 def test_every_way_to_a_model_takes_offsets_away(tmp_path, ooc_fw):
     (X, y), (new, truth) = times(), times(seed=1)
     streamed = (
