@@ -206,7 +206,7 @@ def test_finished_pairs_are_not_trained_again(tmp_path):
     ids=lambda own: type(own).__name__,
 )
 def test_a_fit_is_resumed(own, tmp_path):
-    """With some of the rows, whose numbers are those among all, and the seed of the file."""
+    """Some rows have no weight: the others keep their numbers. The seed is that of the file."""
     path, log = tmp_path / "run.ckpt", tmp_path / "log"
     X, y = noisy_rows()
     y = y > 0 if isinstance(own, FrankWolfeSVC) else y
