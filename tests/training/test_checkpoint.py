@@ -6,11 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, groupby
 
 import h5py
@@ -33,9 +31,10 @@ from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.problem import ClassificationProblem, NoveltyProblem, RegressionProblem
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.plan import Session
-from ooc_fw.solver.surroundings import Checkpoint, Deadline
+from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.fit import fit
+from tests.support.clock import ClockedSession
 from tests.support.methods import IN_TURN, SLOW, grid
 from tests.support.reference import to_csr
 
@@ -75,33 +74,19 @@ def run(problem, path=None, *, resume=None, callbacks=(), **options):
     return fit(problem, given, Session(callbacks, checkpoint=checkpoint), resumed)
 
 
-@dataclass(frozen=True)
-class ClockedSession(Session):
-    """A session in which a test says how late it is."""
-
-    clock: Callable[[], float] = time.perf_counter
-
-    def deadline(self, options):
-        return Deadline(options.max_time, self.started, self.clock)
-
-
 def run_until(problem, path, last_call, how, **options):
     """Stop a run in a call of its callback; it may have left a checkpoint by then."""
     calls = count(1)
-    late = 0.0
 
     def stop(state):
-        nonlocal late
         number = next(calls)
         if number == last_call and how == "signal":
             signal.raise_signal(signal.SIGINT)
         if number == last_call and how == "time":
-            late = 2000.0
+            session.stop_clock()
         return how != "callback" or number < last_call
 
-    session = ClockedSession(
-        [stop], checkpoint=Checkpoint(path, 0.0), clock=lambda: time.perf_counter() + late
-    )
+    session = ClockedSession([stop], checkpoint=Checkpoint(path, 0.0))
     with suppress(KeyboardInterrupt):  # which a signal becomes before the first step
         fit(problem, TrainOptions(**{"C": 3.0, "max_time": 1000.0} | options), session)
 

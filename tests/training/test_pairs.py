@@ -5,7 +5,6 @@ Pairs of few rows are trained on all their kernel values.
 
 import itertools
 import tempfile
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from ooc_fw.model.machines import class_pairs, union_of_rows
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.training.fit import fit
+from tests.support.clock import ClockedSession
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, to_csr
@@ -133,8 +133,8 @@ def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way():
 
 def test_no_time_left_gives_every_pair_a_classifier():
     _, problem = make_classes(4, counts=(20, 20, 20, 20))
-    slow = Session([lambda state: time.sleep(0.6 * (state.classifier == 0))])
-    found = fit(problem, TrainOptions(max_time=0.5), slow).pairs
+    session = ClockedSession([lambda state: session.stop_clock()])
+    found = fit(problem, TrainOptions(max_time=1000.0), session).pairs
     assert len(found) == 6
     assert {pair.solution.status for pair in found[1:]} == {Status.TIME_LIMIT}
     assert all(pair.solution.alpha.sum() == pytest.approx(1) for pair in found)

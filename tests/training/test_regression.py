@@ -10,7 +10,6 @@ from sklearn.metrics import r2_score
 
 from ooc_fw import (
     FrankWolfeSVR,
-    InputError,
     Status,
     TrainOptions,
     load_model,
@@ -208,19 +207,6 @@ def test_a_pilot_whose_rows_lose_nothing(certify):
     assert found.landmarks.status.reached
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"method": "fw"}, "for which method fw has no meaning"),
-        ({"stopping": "meb"}, "for which stopping by the meb gap has no"),
-    ],
-)
-def test_options_of_exact_methods_are_refused(waves, options, message):
-    problem = RegressionProblem(open_dataset(waves[0]), waves[1], make_kernel("linear"))
-    with pytest.raises(InputError, match=message):
-        fit(problem, TrainOptions(**options))
-
-
 def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
     text = ["a,b,c,price"]
     text += [",".join(f"{v:.9g}" for v in (*x, t)) for x, t in zip(*waves, strict=True)]
@@ -231,7 +217,6 @@ def test_from_a_table_to_predictions(ooc_fw, waves, tmp_path):
         ("convert", table, like, "--like", data),
     ):
         assert "labels: targets of a regression" in ooc_fw(*command).done().err
-    ooc_fw("train", data).assert_refused("train with --task regression")
     options = "--task", "regression", "--C", "10", "--epsilon", "1", "--landmarks", "100"
     found = ooc_fw("train", data, "-o", model, *options, "--json").json()
     assert (found["task"], found["gap_scope"], found["epsilon"]) == ("regression", "span", 1)
