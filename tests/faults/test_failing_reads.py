@@ -11,7 +11,6 @@ import itertools
 import os
 
 import h5py
-import numpy as np
 import pytest
 from harness import arrays
 
@@ -96,41 +95,30 @@ def every_read(ooc_fw, monkeypatch, spoil, kind, command, out, said, contents=No
     assert n_failed == (0 if kind == "short" else number)
 
 
-@pytest.fixture
-def data(request, table, tmp_path):
-    """A tiny file of a kind, and how its rows are read."""
-    X, y = table.X[:60], table.y[:60]
-    path = tmp_path / "data.h5"
-    if request.param == "npy":
-        np.save(tmp_path / "data.npy", X)
-        np.save(tmp_path / "y.npy", y)
-        return [tmp_path / "data.npy", "--labels", tmp_path / "y.npy"], spoil_preadv
-    storage = {"chunked": {"chunks": (7, 4)}, "gzip": {"chunks": (7, 4), "compression": "gzip"}}
-    write = write_sparse if request.param == "sparse" else write_dense
-    write(path, X, y, **storage.get(request.param, {}))
-    return [path], spoil_h5py if request.param == "gzip" else spoil_preadv
-
-
-KINDS = pytest.mark.parametrize(
-    ("data", "kind"),
+@pytest.mark.parametrize(
+    ("storage", "spoil", "kind"),
     grid(
-        [("gzip", "error"), ("npy", "short"), ("sparse", "end"), ("dense", "error")]
-        + [("chunked", "short"), ("dense", "end"), ("sparse", "error"), ("npy", "error")]
-        + [("chunked", "end")],
+        [
+            ({"chunks": (7, 4), "compression": "gzip"}, spoil_h5py, "error"),
+            ({}, spoil_preadv, "error"),
+            ({}, spoil_preadv, "end"),
+            ({"chunks": (7, 4)}, spoil_preadv, "short"),
+            ("sparse", spoil_preadv, "end"),
+            ("sparse", spoil_preadv, "error"),
+        ],
         quick=3,
     ),
-    indirect=["data"],
 )
-
-
-@KINDS
-def test_training_and_predictions(ooc_fw, data, tmp_path, monkeypatch, kind):
+def test_training_and_predictions(ooc_fw, table, tmp_path, monkeypatch, storage, spoil, kind):
     """The data or model that cannot be read is named, not the file that was to be written."""
-    files, spoil = data
-    model, out = tmp_path / "m.h5", tmp_path / "predictions.csv"
-    train = "train", *files, "-o", model, "--quiet", "--threads", 1, "--max-iter", 3
-    every_read(ooc_fw, monkeypatch, spoil, kind, train, model, tmp_path)
-    predict = "predict", model, files[0], "-o", out, "--quiet"
+    data, model, out = (tmp_path / name for name in ("d.h5", "m.h5", "predictions.csv"))
+    if storage == "sparse":
+        write_sparse(data, table.X[:60], table.y[:60])
+    else:
+        write_dense(data, table.X[:60], table.y[:60], **storage)
+    train = "train", data, "-o", model, "--quiet", "--threads", 1, "--max-iter", 3
+    every_read(ooc_fw, monkeypatch, spoil, kind, train, model, data)
+    predict = "predict", model, data, "-o", out, "--quiet"
     every_read(ooc_fw, monkeypatch, spoil, kind, predict, out, tmp_path)
 
 

@@ -147,38 +147,32 @@ def test_a_run_that_is_stopped_goes_on_to_its_tolerance(name, tmp_path):
     assert list(tmp_path.iterdir()) in ([path], [])
 
 
-METHODS = [(method, lmo) for method, lmo, _ in IN_TURN]
-
-
-@pytest.mark.parametrize(("method", "lmo"), grid(METHODS))
+@pytest.mark.parametrize(("method", "lmo"), grid([(method, lmo) for method, lmo, _ in IN_TURN]))
 def test_every_method_goes_on_with_its_draws(method, lmo, tmp_path):
     problem, path = make(n_rows=100), tmp_path / "run.ckpt"
     options = {"method": method, "lmo": lmo, "tol": 0.2 if method in SLOW else 1e-2}
-    expected = run(problem, **options)
-    for n_steps in {1, expected.solutions[0].iterations // 2}:
-        run(problem, path, max_iter=n_steps, **options)
-        draws = load_resumed(path).run["draws"]
-        assert draws["iteration"] == n_steps
-        assert draws["elapsed_s"] > 0
-        if lmo == "sampled" and n_steps > 1:
-            assert draws["generator"] != np.random.default_rng(0).bit_generator.state
-        again = run(problem, resume=path, **options)
-        assert again.solutions[0].iterations >= n_steps
-        assert_agrees(again, expected, options["tol"])
+    run(problem, path, max_iter=3, **options)
+    draws = load_resumed(path).run["draws"]
+    assert draws["iteration"] == 3
+    assert draws["elapsed_s"] > 0
+    fresh = np.random.default_rng(0).bit_generator.state
+    assert lmo == "full" or draws["generator"] != fresh
+    again = run(problem, resume=path, **options)
+    assert again.model.status == Status.CONVERGED
+    assert again.model.certified_gap <= options["tol"]
+    assert again.solutions[0].iterations >= 3
 
 
 def test_finished_pairs_are_not_trained_again(tmp_path):
     problem, path, told = make(n_classes=4), tmp_path / "run.ckpt", []
-    expected = run(problem, method="swap2")
     run(problem, path, callbacks=[lambda state: state.classifier < 3], method="swap2")
     known = [one.certified_gap is not None for one in load_model(path).classifiers]
     assert known == [True] * 3 + [False] * 3
     tell = [lambda state: told.append(state.classifier)]
     again = run(problem, resume=path, callbacks=tell, method="swap2")
     assert set(told) == {3, 4, 5}
-    for k, (one, other) in enumerate(zip(again.solutions, expected.solutions, strict=True)):
-        assert (one.iterations == 0) == (k < 3)
-        assert one.rho / 2 == pytest.approx(other.objective, rel=2e-3)
+    assert [one.iterations == 0 for one in again.solutions] == known
+    assert again.model.certified_gap <= 1e-3
 
 
 @pytest.mark.parametrize(
