@@ -100,7 +100,7 @@ tune(X, y, ordinary=3) => ordinary is for the task novelty
 tune(X, y, task="ranking") => task must be one of classification, novelty, regression
 tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
 tune(X, y, task="novelty", ordinary=7) => has the label 7
-tune(X, but(thirds, 7, 9)) => no rows of one class
+tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class
 tune(X, y, max_time=1e-9) => time limit
 tune(X, y, max_tim=1) => max_tim
 
