@@ -1,1 +1,1 @@
-"""What the operating system gives and takes: files, signals, memory, threads, and errors."""
+"""The interface to the operating system: files, signals, memory, threads, and errors."""

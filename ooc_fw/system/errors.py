@@ -1,7 +1,7 @@
-"""How a command ends early, by wrong input, lack of time or a signal, and values in messages.
+"""Errors and signals that end a command early, and the form of values in messages.
 
-SIGTERM and SIGHUP are handled as Ctrl-C, and a run notes the first signal in a flag. Failing to
-converge is not an error: it is a status, `ooc_fw.solver.state.Status`.
+SIGTERM and SIGHUP are handled like Ctrl-C, and a run notes the first signal in a flag. A run that
+does not converge raises no error but has a status, `ooc_fw.solver.state.Status`.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any, Self
 
 
 class InputError(ValueError):
-    """A file, value or option that cannot be used. The message is one sentence that names it."""
+    """A file, value or option cannot be used. The message is one sentence that names it."""
 
 
 class OutOfTimeError(RuntimeError):
-    """The time limit was over before there was a model; the command line exits with status 3."""
+    """The time limit passed before there was a model; the command line exits with status 3."""
 
 
 class DamageError(InputError):
-    """A file that is truncated, or no longer holds what was written to it."""
+    """A file is truncated, or its content differs from what was written."""
 
 
 def printable(text: str) -> str:
-    """A line that a terminal shows as it is, with escapes for what it would obey."""
+    """A line in which each character that a terminal might obey is replaced by an escape."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def unreadable(path: str, error: BaseException) -> InputError | None:
-    """What to say if the system fails to read a file; None if its content was the trouble.
+    """Error for a file that the system cannot read; None if `error` came from its content.
 
-    HDF5 and Arrow tell the number of an error of the system in their messages.
+    HDF5 and Arrow give the number of a system error in their messages.
     """
     match = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
     number = getattr(error, "errno", None) or (int(match[1]) if match else 0)
@@ -53,17 +53,17 @@ def check_number(name: str, value: Any) -> None:
 
 
 def format_label(value: Any) -> str:
-    """Label as people write it: integers without a decimal point."""
+    """Label in the usual form: whole numbers have no decimal point."""
     return repr(float(value)).removesuffix(".0") if isinstance(value, Real) else str(value)
 
 
 def format_labels(values: Iterable[Any]) -> str:
-    """Labels with commas between them."""
+    """Labels in the usual form, with commas between them."""
     return ", ".join(map(format_label, values))
 
 
 def format_value(value: object, most: int | None = None) -> str:
-    """Value of a result for people; of a list or a mapping `most` entries at most."""
+    """Value of a result in text for people; a list or a mapping shows at most `most` entries."""
     if isinstance(value, Mapping):
         value = [f"{key} ({format_value(item)})" for key, item in value.items()]
     if isinstance(value, list):
@@ -74,17 +74,17 @@ def format_value(value: object, most: int | None = None) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-# From Ctrl-C, from ``kill``, and from a terminal that is closed.
+# Ctrl-C sends the first, ``kill`` the second, and a terminal that is closed the third.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Number of the signal that raised `interrupt`: that of Ctrl-C if Python or a callback did."""
+    """Number of the signal that raised `interrupt`; SIGINT if Python or a callback raised it."""
     return next((int(number) for number in interrupt.args if number), signal.SIGINT)
 
 
 raised: list[int] = []
-"""Numbers of signals that have raised outside of runs: imports of C code may fail otherwise."""
+"""Numbers of signals that raised outside of runs: imports of C code may raise another error."""
 
 
 def _raise(number: int, _: FrameType | None) -> None:
@@ -93,7 +93,7 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 
 def raise_at_signals() -> None:
-    """Let signals raise an exception, unless they are ignored (``nohup``)."""
+    """Let signals raise KeyboardInterrupt, unless they are ignored (``nohup``)."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _raise)
@@ -107,7 +107,7 @@ def raise_at_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Let a process that is all but gone keep its status."""
+    """Ignore signals, so that a process at its end keeps its status."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -115,12 +115,12 @@ def ignore_signals() -> None:
 class DeferredInterrupt:
     """A flag for the first signal; a context manager.
 
-    Until `defer` is called there is nothing to lose, and the first signal raises. From then on it
-    is only noted, and a second one raises.
+    Before `defer` is called, no work can be lost, and the first signal raises. After it the first
+    signal is only noted, and the second one raises.
     """
 
     def __init__(self) -> None:
-        self.defers = False  # whether the first signal waits
+        self.defers = False  # whether the first signal is only noted
         self.noted: int | None = None  # number of the first signal
         self._old: dict[int, Any] = {}
 
@@ -137,23 +137,23 @@ class DeferredInterrupt:
             signal.signal(number, old)
 
     def defer(self) -> None:
-        """Let the first signal wait from now on."""
+        """Only note the first signal after this call."""
         self.defers = True
 
     def check(self) -> None:
-        """Raise for a signal that should have raised: callbacks of C code lose exceptions."""
+        """Raise for a noted signal that should have raised: callbacks of C code lose exceptions."""
         if self.noted is not None and not self.defers:
             raise KeyboardInterrupt(self.noted)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Let signals raise within, as they must while text is waited for."""
+        """Let signals raise in this context, as is needed to interrupt a wait for text."""
         self.defers = False
         try:
             self.check()
             yield
         except KeyboardInterrupt:
-            self.noted = None  # it has been told
+            self.noted = None  # the exception tells the caller of it
             raise
         finally:
             self.defers = True

@@ -1,8 +1,8 @@
-"""Where results go: every output of every command and of the Python API is opened here.
+"""Outputs: every file that a command or the Python API writes is opened here.
 
-An output is a regular file, which appears whole or not at all, even after a power cut, and replaces
-the target of a symbolic link, not the link. Folders, devices, pipes and standard streams are
-refused.
+An output is a regular file. It appears whole or not at all, even after a power cut. If its name is
+a symbolic link, it replaces the target and keeps the link. Folders, devices, pipes and standard
+streams are refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ StrPath = str | os.PathLike[str]
 class Output(NamedTuple):
     """A file that a command will write."""
 
-    what: str  # what messages call it
+    what: str  # its name in messages
     path: StrPath
-    # Of a name that was not given with -o: whether a file there is one that the command writes.
+    # Tells whether an existing file comes from this command; for names that were not given by -o.
     is_own: Callable[[Path], bool] | None = None
 
 
 def _same(one: StrPath | int, other: StrPath | int) -> bool:
-    """Whether two paths, or descriptors, are of one file that exists."""
+    """Whether two paths or descriptors belong to the same existing file."""
     try:
         return os.path.samestat(os.stat(one), os.stat(other))
     except OSError:
@@ -40,7 +40,7 @@ def _same(one: StrPath | int, other: StrPath | int) -> bool:
 
 
 def _locate(path: StrPath) -> Path:
-    """The file that a path leads to, which need not exist; InputError if it cannot be replaced."""
+    """The file at the end of a path, which need not exist; InputError if it cannot be replaced."""
     name = os.fspath(path)
     if name in ("", "-") or name.endswith(os.sep):
         raise InputError(f"the output {name!r} must be a file; give the name of one")
@@ -60,7 +60,7 @@ def _refused(path: StrPath, error: OSError) -> InputError:
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
-    """Raise InputError unless each output can be written to a file of its own, which is no input.
+    """Raise InputError unless each output can be written to a separate file that is not an input.
 
     The input "-" is standard input.
     """
@@ -80,7 +80,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
         try:
             if target.exists() and not os.access(target, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            beside = _temporary(target)  # it shows the limits of its name and folder
+            beside = _temporary(target)  # creating it tests the length of the name and the folder
             beside.touch(0o600, exist_ok=False)
             beside.unlink()
         except OSError as error:
@@ -92,7 +92,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
 
 
 def _temporary(target: Path) -> Path:
-    """A name beside a file; names have 255 bytes at most."""
+    """Name of a temporary file in the folder of `target`, with at most 255 bytes."""
     stem = os.fsdecode(os.fsencode(target.name)[:241])
     return target.with_name(f".{stem}.{os.urandom(4).hex()}.tmp")
 
@@ -102,31 +102,31 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield an empty temporary file that replaces `path` when the block ends without exception.
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
-    The new file has the permissions of the one that it replaces. InputError if something else than
-    a regular file is there. An OSError that names no file names `path`: what is read within the
-    block must raise other errors.
+    The new file takes the permissions of the old one. InputError is raised if `path` is something
+    else than a regular file. An OSError without a file name gets the name `path`. Reads within the
+    block must therefore raise other errors.
     """
     target = _locate(path)
     temporary = _temporary(target)
     with naming(target, temporary):
         try:
-            # Not tempfile.mkstemp: its files are for the owner only, whatever the umask says.
+            # tempfile.mkstemp would give all permissions to the owner only, and ignore the umask.
             temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
             yield temporary
             flush_to_disk(temporary)
-            target = _locate(path)  # refuses what has appeared meanwhile
+            target = _locate(path)  # a folder or device may have appeared since the first check
             if target.exists():
                 with contextlib.suppress(OSError):  # not every file system has permissions
                     shutil.copymode(target, temporary)
             os.replace(temporary, target)
         finally:
-            with contextlib.suppress(OSError):  # it was renamed, or the folder is gone
+            with contextlib.suppress(OSError):  # it may be renamed already, or its folder is gone
                 temporary.unlink()
         flush_to_disk(target.parent)
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until what was written to a file is on the disk."""
+    """Wait until the content of a file is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -136,7 +136,7 @@ def flush_to_disk(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: StrPath, temporary: Path | None = None) -> Iterator[None]:
-    """Name an output in errors of the system that name none, or its temporary file."""
+    """Put the name of an output into each OSError without a name, or with that of `temporary`."""
     try:
         yield
     except OSError as error:
@@ -146,20 +146,20 @@ def naming(path: StrPath, temporary: Path | None = None) -> Iterator[None]:
 
 
 def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
-    """Replace the regular file at `path` by `data`; raises as `atomic_path` does."""
+    """Replace the regular file at `path` by `data`; errors are those of `atomic_path`."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
-    """Open text that others may read while it grows line by line, emptied unless `append`."""
+    """Open a text file that others may read while it grows; it is emptied unless `append`."""
     return open(_locate(path), "a" if append else "w", encoding="utf-8", buffering=1)
 
 
 class Stream:
-    """Text written to standard output or standard error, whose errors name the stream.
+    """Standard output or standard error; an error of a write names the stream.
 
-    Without a name there are none: nobody reads what a command says.
+    Without a name there are no errors, for a command whose messages nobody reads.
     """
 
     def __init__(self, stream: Any, name: str | None = None) -> None:
@@ -179,7 +179,7 @@ class Stream:
         return len(text)
 
     def flush(self) -> None:
-        """Send what was written on its way."""
+        """Flush the stream."""
         with self._errors():
             self._stream.flush()
 

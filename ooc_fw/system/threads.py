@@ -1,7 +1,7 @@
-"""Processors of this process, and the threads of an engine, with BLAS held to one thread.
+"""The processors of this process, and the threads of an engine, which limit BLAS to one thread.
 
-Containers limit processors by control groups of Linux. joblib reads the quotas of the uppermost
-group only and imports NumPy, for which ``ooc-fw --help`` cannot wait.
+Containers limit processors by control groups of Linux. This module replaces joblib, which reads
+only the quotas of the uppermost group and imports NumPy, too slowly for ``ooc-fw --help``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-SMALL_WORK = 100_000  # kernel values that one thread computes sooner than several
+SMALL_WORK = 100_000  # one thread computes so many kernel values sooner than several threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def cpu_count(root: str = "/") -> int:
-    """Processors that this process may use: its affinity, and the quotas of its control groups."""
+    """Number of processors for this process, by its affinity and the quotas of its groups."""
     files = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     quotas = [quota / max(1, period) for quota, period in group_limits(files, 2, Path(root))]
     return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
@@ -34,11 +34,11 @@ def cpu_count(root: str = "/") -> int:
 def group_limits(
     files: Iterable[list[str]], n_numbers: int, root: Path
 ) -> Iterator[tuple[int, ...]]:
-    """Limits, of so many numbers, that the groups of this process state and those around them.
+    """Yield the limits of this process's control groups and of the groups around them.
 
-    `files` hold the numbers together: those of version 2, and those of version 1. A container often
-    sees its own group as the uppermost one, under a name that ``/proc/self/cgroup`` does not have.
-    `root` is the folder in which ``proc`` and ``sys`` are looked up.
+    A limit has `n_numbers` numbers, in the first or the second list of `files` (version 2 or 1 of
+    groups). A container often sees its own group as the uppermost one, although
+    ``/proc/self/cgroup`` gives another name. `root` is the folder of ``proc`` and ``sys``.
     """
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -59,7 +59,7 @@ def _text(path: Path) -> str:
 
 
 class Threads:
-    """Worker threads, while BLAS has a single one; one thread is that of the caller."""
+    """Worker threads, or only the caller's thread; as long as they exist, BLAS has one thread."""
 
     def __init__(self, n_threads: int) -> None:
         self._n_threads = n_threads
@@ -71,45 +71,45 @@ class Threads:
         self._release_blas = weakref.finalize(self, _release_blas)
 
     def close(self) -> None:
-        """Release the threads and give BLAS its own back."""
+        """Stop the threads, and let BLAS use its own threads again."""
         if self._pool is not None:
             self._pool.shutdown()
         self._release_blas()
 
     def share(self, n: int, work: int, run: Callable[[slice], None], least: int = 16) -> None:
-        """Call `run`, which releases the GIL where it matters, on ranges that make up range(n).
+        """Call `run`, which should release the GIL, on ranges that make up range(n).
 
-        Each thread has one, of `least` items at least. One thread is enough for little `work`, the
-        count of numbers computed or moved: waking another costs as much as ten thousand of them.
+        Each thread gets one range, of at least `least` items. One thread does little `work` alone
+        (numbers to compute or move), since waking another one costs as much as ten thousand.
         """
         parts = self._n_threads if work > SMALL_WORK else 1
-        step = max(least, -(-n // (parts * 16)) * 16)  # multiples of 16 but for the last range
+        step = max(least, -(-n // (parts * 16)) * 16)  # a multiple of 16, if `least` is one
         ranges = [slice(start, min(start + step, n)) for start in range(0, n, step)]
         for _ in map(run, ranges) if len(ranges) == 1 else self.map(run, ranges):
             pass
 
     def map(self, run: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Results of `run` for all items, in their order, computed on all threads."""
+        """Yield the results of `run` for all items, in their order, computed on all threads."""
         return map(run, items) if self._pool is None else self._pool.map(run, items)
 
 
-# Holders may overlap in any order, so that the nested context managers of threadpoolctl do not do:
-# the first holder limits BLAS, and the last one gives it its threads back.
+# Engines may overlap in any order, unlike the nested context managers of threadpoolctl. The first
+# engine limits BLAS, and the last one gives it its threads back.
 _lock = threading.RLock()  # reentrant: the garbage collector may close an engine at any moment
-_limits: list[Any] = []  # one for each holder, of which the first one counts
+_limits: list[Any] = []  # one for each engine; the first one restores the threads of BLAS
 
 
-@functools.lru_cache(1)  # the search takes milliseconds, and finds more only after imports
+@functools.lru_cache(1)  # a search takes milliseconds, and only imports change its result
 def _blas(n_modules: int) -> Any:
-    from threadpoolctl import ThreadpoolController  # for which --help cannot wait
+    from threadpoolctl import ThreadpoolController  # too slow to import for --help
 
     return ThreadpoolController().select(user_api="blas")
 
 
 def limit_this_thread() -> Any:
-    """Limit BLAS to one thread; some kinds of it (OpenMP) have a limit for each calling thread."""
+    """Limit BLAS to one thread; with OpenMP, each calling thread has its own limit."""
     blas = _blas(len(sys.modules))
-    for library in blas.lib_controllers:  # newer ones obey the thread alone that was first
+    for library in blas.lib_controllers:  # newer versions obey only the first thread that calls
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
     return blas.limit(limits=1)
@@ -119,5 +119,5 @@ def _release_blas() -> None:
     with _lock:
         limit = _limits.pop()
         if not _limits:
-            limit_this_thread()  # which lets this thread restore the limits
+            limit_this_thread()  # after this call, this thread may restore the limits
             limit.restore_original_limits()
