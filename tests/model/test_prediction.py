@@ -41,7 +41,7 @@ def test_a_decision_value_is_the_sum_over_support_vectors_however_large_its_weig
 @pytest.mark.parametrize("name", grid([*KERNELS], quick=1))
 def test_a_row_alone_has_the_value_and_label_it_has_among_others(name):
     own = {"kernel": make_kernel(name, gamma=0.5), "sparse": name in ("linear", "poly")}
-    model, X = make_model(random_rows(500, seed=8), **own), random_rows(200, seed=9)
+    model, X = make_model(random_rows(300, seed=8), **own), random_rows(60, seed=9)
     values, labels = model.decision_function(X, threads=2), model.predict(X, threads=2)
     for n in (1, 40):
         parts = [X[k : k + n] for k in range(0, len(X), n)]
