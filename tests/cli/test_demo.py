@@ -44,16 +44,11 @@ def program(tmp_path):
         cache.mkdir(mode=0o700)
     else:
         shutil.copytree(WARMED, cache)
+    environment = os.environ | {"OOC_FW_CACHE": str(cache), "NUMBA_DISABLE_JIT": "0"}
+    how = {"env": environment, "cwd": tmp_path, "text": True, "check": True}
 
     def run(*commands):
-        return subprocess.run(
-            [sys.executable, "-c", RUN, *commands],
-            env=os.environ | {"OOC_FW_CACHE": str(cache), "NUMBA_DISABLE_JIT": "0"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        return subprocess.run([sys.executable, "-c", RUN, *commands], capture_output=True, **how)
 
     return run
 
