@@ -280,7 +280,7 @@ class TargetEncoding:
         return cells
 
     def _room(self, name: str, n_cells: int, n_sums: int) -> Float64Array:
-        """Sums of a column, enlarged to at least so many cells and sums."""
+        """Sums of a column, with room for `n_cells` cells of `n_sums` sums, or more."""
         sums = self._sums[name]
         more = max(n_cells, 2 * len(sums)) - len(sums) if n_cells > len(sums) else 0
         wider = max(0, n_sums - sums.shape[1])

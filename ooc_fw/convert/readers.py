@@ -156,7 +156,7 @@ class LabelNumbers:
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Return the value for each code, and the words for the values; None if not needed.
 
-        If all words are numbers that float64 holds, these are the values. Else words are numbered.
+        If float64 holds all words as numbers, these are the values. Other words are numbered.
         """
         words = self.words
         if words is None:

@@ -155,8 +155,8 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self._create("X/indices", np.int32, layout.n_stored)
         self._create("X/indptr", np.int64, layout.n_rows + 1)
         self._arrays["X/indptr"].append(np.zeros(1, dtype=np.int64))
-        # AnnData's encoding of a CSR matrix. It is text of variable length, as other tools expect;
-        # this package never reads it.
+        # AnnData's encoding of a CSR matrix. Its texts have variable length, as other tools expect;
+        # this package never reads them.
         shape = np.array([layout.n_rows, layout.n_features], dtype=np.int64)
         told = {"shape": shape, "encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         self["X"].attrs.update(told)

@@ -300,7 +300,7 @@ def is_plain_file(file: Any) -> bool:
 
 
 def find_in_file(dataset: Any) -> FileArray | None:
-    """Locate uncompressed values, after `check_storage`; None if their bytes do not suffice."""
+    """Place of uncompressed values, after `check_storage`; None if only HDF5 can read them."""
     shape, chunks = dataset.shape, dataset.chunks
     is_plain = h5py.h5t.py_create(dataset.dtype, logical=True).equal(dataset.id.get_type())
     is_plain &= dataset.dtype.kind in "biuf" and dataset.size > 0

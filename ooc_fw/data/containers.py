@@ -74,7 +74,7 @@ def find(group: Node, path: str) -> Any:
 def open_container(
     root: Node, labels: Sliceable | None = None, x_name: str = "X", label: str | None = "y"
 ) -> RowSource:
-    """Open the rows `x_name` in a group or in `parts_of`; given `labels` replace the own ones."""
+    """Open the rows `x_name` in a group or in `parts_of`; `labels`, if given, replace its own."""
     path = path_of(root)
     with reading(path):
         rows = _find_rows(root, x_name)

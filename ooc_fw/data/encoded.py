@@ -57,7 +57,7 @@ def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetS
     """Split a source into the rows to train on and the held-out `rows`.
 
     Every validation uses this split: features that depend on labels are made again from the labels
-    of the first part. Its subsets are a `SubsetSource` of ``train.source`` at some ``train.rows``.
+    of the first part. To train on less, use a `SubsetSource` of ``train.source``, ``train.rows``.
     """
     rest = np.delete(np.arange(source.n_rows), rows)
     if source.categories is not None:

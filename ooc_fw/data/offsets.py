@@ -24,8 +24,8 @@ def without_offsets(source: RowSource, *kernels: object) -> RowSource:
     """The source, or a view that subtracts offsets, to train kernels of these names on.
 
     Rows in float32 and scaled rows stay as they are. A warning names the first column whose values
-    remain merged. This happens to sparse rows, because their zeros must stay, to other kernels, and
-    to groups of values that are far apart.
+    remain merged. This happens if rows are sparse (their zeros must stay), if a kernel does not use
+    distances, or if the values of a column are in groups far apart.
     """
     if source.scaling is not None and not source.scaling.is_identity:
         return source

@@ -68,7 +68,7 @@ class BlockSampler(Sampler):
 def choose_sampler(
     n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
 ) -> Sampler:
-    """Sampler for the rows of a file; unless it is marked as shuffled, labels tell the order."""
+    """Sampler for the rows of a file; if it has no mark, the order of `labels` shows a shuffle."""
     if shuffled or looks_shuffled(labels):
         return Sampler(n_rows)
     return Sampler(n_rows, n_rows if in_memory else chunk_rows)

@@ -47,7 +47,7 @@ class Scaling:
     kind: str = "none"  # how offset and factor were chosen: one of `SCALINGS`, or `OFFSET`
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # one for each column; None exactly if the kind is "none"
-    factor: Float64Array | None = None  # the same
+    factor: Float64Array | None = None  # also one for each column
 
     def __post_init__(self) -> None:
         if self.kind not in (*SCALINGS, OFFSET):

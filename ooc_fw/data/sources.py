@@ -171,7 +171,7 @@ class RowSource(ExitStack):
         return rows
 
     def _take(self, indices: Int64Array, exact: bool) -> Rows:
-        """Rows at `indices`, after the check that they exist."""
+        """Rows at `indices`, which must exist."""
         pieces = []
         for span in split_spans(indices, self.max_gap, self.span_rows):
             first, stop = span_of(span)
@@ -322,7 +322,7 @@ class CSRSource(RowSource):
 
     @cached_property
     def indptr(self) -> Int64Array:
-        """Row pointers, in RAM from the first read on, so that a memory limit is checked before."""
+        """Row pointers, read on first use, so that a memory limit is checked before."""
         pointers = np.asarray(self._matrix.indptr[0 : self.n_rows + 1], dtype=np.int64)
         check_pointers(pointers, self._n_stored, self.name)
         return pointers
@@ -347,7 +347,7 @@ def stretches(n_rows: int, n_stretches: int = 32, length: int = 32) -> Int64Arra
 
 
 def sampled_rows(source: RowSource, n_rows: int) -> Int64Array:
-    """`stretches` of `n_rows` rows; so many rows of the source take no more memory than a block."""
+    """`stretches` of `n_rows` rows, so short that these rows of a source fit into a block."""
     return stretches(n_rows, length=max(1, min(32, source.rows_in(2 * CHUNK_BYTES) // 32)))
 
 

@@ -64,7 +64,7 @@ class ColumnRanges:
             self.fill(filled, np.full(len(filled), count))
 
     def fill(self, values: Float64Array, counts: Float64Array) -> None:
-        """Count so many rows of each column with these values, instead of as zeros."""
+        """Count ``counts[j]`` rows with ``values[j]`` in column j; they counted as zeros before."""
         self._widen(len(values))
         others = np.zeros((len(values), self._records.shape[1]))
         there = (values != 0) & (counts > 0)

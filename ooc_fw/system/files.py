@@ -102,9 +102,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
     """Yield an empty temporary file that replaces `path` when the block ends without exception.
 
     After an exception, interrupts included, the temporary file is removed and `path` is unchanged.
-    The new file takes the permissions of the old one. InputError is raised if `path` is something
-    else than a regular file. An OSError without a file name gets the name `path`. Reads within the
-    block must therefore raise other errors.
+    The new file takes the permissions of the old one. InputError is raised if `path` exists and is
+    not a regular file. An OSError without a file name gets the name `path`. Reads within the block
+    must therefore raise other errors.
     """
     target = _locate(path)
     temporary = _temporary(target)

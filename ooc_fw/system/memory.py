@@ -17,7 +17,7 @@ from pathlib import Path
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import group_limits
 
-_NEAR_BYTES = 24 << 20  # caches give memory back so near to the limit: compiling may take some
+_NEAR_BYTES = 24 << 20  # nearer to the limit, caches give memory back; compiling may need it
 _CACHE_BYTES = 256 << 20  # most bytes of rows from a file that are kept in memory
 _LEAST_KERNEL_BYTES = 4 << 20  # fewest bytes of kernel values with which an exact run can work
 _LEAST_VERTICES = 2_000  # every exact run has room for so many vertices
@@ -83,8 +83,8 @@ class Workload:
     def span(self, landmarks: int, threads: int = 1) -> int:
         """Bytes of a run with landmarks, without a cache of kernel values.
 
-        There is one N x N matrix for the landmarks, and one for each classifier. The latter has
-        the Hessian in one triangle and the factor of the preconditioner in the other.
+        There is one N x N matrix for the landmarks, and one for each classifier, with the Hessian
+        in one triangle and the factor of the preconditioner in the other.
         """
         # The class; for each classifier, a sign and decision values at three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted

@@ -1,7 +1,7 @@
 """The processors of this process, and the threads of an engine, which limit BLAS to one thread.
 
-Containers limit processors by control groups of Linux. This module replaces joblib, which reads
-only the quotas of the uppermost group and imports NumPy, too slowly for ``ooc-fw --help``.
+Containers limit processors by control groups of Linux. joblib would read only the quotas of the
+uppermost group, and it imports NumPy, which is too slow for ``ooc-fw --help``.
 """
 
 from __future__ import annotations
