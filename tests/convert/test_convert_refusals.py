@@ -169,12 +169,8 @@ FILES = [
     (np.eye(2), {"labels": "none.npy"}, r"none\.npy does not exist"),
     (np.eye(2), {"labels": "y.npy"}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
     ({"X": np.eye(2), "y": CAFE.astype("O")}, {}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
-    ({"X": np.eye(3)}, {}, "has 3 rows but 2 labels"),
-    ({"X": np.zeros((2, 2, 2))}, {}, "a table of two dimensions, not of 3"),
     ({"X": np.array([[1, np.nan], [1, 1]])}, {}, "row 0: the value in column '1' is nan"),
     ({"X": np.eye(2)}, {"one_hot": ["a"]}, "is hdf5, and --one-hot, .* are for other formats"),
-    ({"X": np.eye(2)}, {"label": "z"}, "has no labels 'z'"),
-    ({"rows": np.eye(2)}, {}, "has no 'X'"),
     (["table.h5"], {"like": "table.h5"}, "is a converted file already"),
 ]
 OF_LIKE = [
