@@ -1,1 +1,1 @@
-"""From data to a model: a classifier for each pair of classes, probabilities, C and gamma."""
+"""From data to a model: training of every task, probabilities, streams, choice of C and gamma."""

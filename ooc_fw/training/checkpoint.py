@@ -1,10 +1,10 @@
-"""Checkpoints: model files of runs that go on, and warm starts from them.
+"""Checkpoints: model files of unfinished runs, and warm starts from them.
 
-A checkpoint is written as any model is, by `Model.save`, with the status "running". Its text `run`
-is JSON: what the run is (`identity`), how many landmarks were planned, and where the random draws
-stand. A run that is resumed begins with the weights of the file and goes on drawing from there. Of
-several classifiers for pairs of classes, those that are finished stay as they are; the others are
-those of a few rows, without gaps, and begin anew.
+A checkpoint is a model file with the status "running". Its text `run` is JSON: what the run is
+(`identity`), how many landmarks were planned, and the state of the random draws. A resumed run
+begins with the weights of the file and continues its random draws. If there are several pairs of
+classes, the checkpoint keeps the finished classifiers. Each of the others is trained on a few rows
+only and has no gap; a resumed run trains it from the beginning.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.training.streams import solutions_of
 
 EVERY_S = 60.0
-"""Seconds from one checkpoint to the next, unless told otherwise."""
+"""Default time between checkpoints, in seconds."""
 
 _FREE = ("max_iter", "max_time", "threads", "memory_limit", "landmarks", "exact")
-"""Options that may change when a run is resumed: they say when to stop, or are in the file."""
+"""Options that may differ when a run resumes: limits, and the kind of model, which the file has."""
 
 
 def saving(
     checkpoint: Checkpoint, problem: Problem, plan: Plan, model_of: Callable[[Any], Model]
 ) -> Checkpoint:
-    """The checkpoint of a run, whose weights become a model by `model_of`."""
+    """A checkpoint that can write the model of a run; `model_of` makes it from the weights."""
     facts = {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
 
     def write(path: str | os.PathLike[str], solution: Any, draws: Draws | None) -> None:
@@ -54,7 +54,7 @@ def saving(
 
 
 def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any]]:
-    """What tells one run from another; a file is known by its size and time of change."""
+    """What distinguishes a run from others; files are identified by size and time of change."""
     source = problem.source
     data = {name: getattr(source, name) for name in ("n_rows", "n_features", "sparse")}
     data["task"] = problem.task
@@ -89,9 +89,9 @@ def _arrays(source: RowSource) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that goes on from a checkpoint.
+    """A run that resumes from a checkpoint.
 
-    `rows` are the numbers in the data of those rows that are trained on; None if all are.
+    `rows` are the numbers of the training rows in the data, or None if all rows are trained on.
     """
 
     path: str
@@ -100,7 +100,7 @@ class Resumed:
     rows: Int64Array | None = None
 
     def options(self, options: TrainOptions) -> TrainOptions:
-        """Options of the same kind of model; InputError for those of another kind."""
+        """The options with the kind of model of the checkpoint; InputError for another kind."""
         before = self.run["landmarks"]
         if options.landmarks not in (None, before) or (options.exact and before is not None):
             given = "--exact" if options.exact else "--landmarks"
@@ -116,9 +116,9 @@ class Resumed:
     def start(
         self, problem: Problem, options: TrainOptions
     ) -> Warm | Sequence[Solution | None] | LandmarkStart:
-        """What the run begins with, given the options that were planned.
+        """The warm start of the run with the planned options.
 
-        InputError, naming the differences, unless the checkpoint is of this run.
+        If the checkpoint belongs to another run, an InputError names the differences.
         """
         this = identity(problem, options)
         for kind, old in self.run["identity"].items():
@@ -146,7 +146,7 @@ class Resumed:
         return rows if self.rows is None else np.searchsorted(self.rows, rows)
 
     def _finished(self, one: Solution | None, options: TrainOptions) -> Solution | None:
-        """The solution of a pair that was trained to its end; None for one that was not."""
+        """The solution of a pair whose training had ended, without work; None for other pairs."""
         if one is None or (one.certified_gap is None and one.sampled_gap is None):
             return None
         return replace(
@@ -161,12 +161,12 @@ class Resumed:
 
 
 def load_resumed(path: str | os.PathLike[str]) -> Resumed:
-    """Read a checkpoint; InputError if there is none, or it is damaged, or a model that is done."""
+    """Read a checkpoint; InputError if it is missing, damaged, or the model of a finished run."""
     name = os.fspath(path)
     model = load_model(path)
     if model.run is None:
         raise InputError(
-            f"{name} is a model, and not a checkpoint, from which a run goes on; give the file "
-            f"that --checkpoint wrote, or update a model with --stream"
+            f"{name} is a finished model, not a checkpoint, from which a run can resume; give the "
+            f"file that --checkpoint wrote, or update the model with --stream"
         )
     return Resumed(name, model, json.loads(model.run))

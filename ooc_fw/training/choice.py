@@ -1,7 +1,7 @@
-"""Whether a model is exact or has landmarks, and how many: `plan_model` decides.
+"""Decides whether a model is exact or has landmarks, and how many: `plan_model`.
 
-An exact model is worth its time while it has few support vectors. How many it would have is seen
-from exact models of samples. With a time limit, the number of landmarks doubles until it is over.
+An exact model pays off if it has few support vectors. Exact models of samples show how many it
+would have. With a time limit, the number of landmarks doubles until the time is over.
 """
 
 from __future__ import annotations
@@ -39,38 +39,39 @@ from ooc_fw.training.tasks import takes_all_rows
 logger = logging.getLogger(__name__)
 
 MOST_SUPPORT = 40_000
-"""Support vectors beyond which an exact model is not worth its time, and rows up to which a model
-is exact unless a limit of size or time is given."""
+"""Largest number of support vectors for which an exact model is worth its time. Without limits of
+memory and time, models of at most so many rows are exact."""
 
 LANDMARKS = 5_000
-"""Landmarks, if the limits allow as many. For k > 2 classes this is divided by sqrt(k): each of
-them has matrices of its own between the landmarks."""
+"""Number of landmarks, if the limits allow it. For k > 2 classes it is divided by sqrt(k), since
+each class needs matrices of its own between the landmarks."""
 
 SAMPLE_ROWS = 2_000, 8_000
-"""Rows of the samples that are solved; the second one only if the first does not decide."""
+"""Rows of the samples; the second sample is solved only if the first one does not decide."""
 
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
-_FIRST_LANDMARKS = 500  # of the first model of a growing one
-_FIRST_VALUES = 1e8  # most kernel values in a pass of that
-_SAMPLE_TIME = 0.1  # share of the time left for the model of a sample
+_FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
+_FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
+_SAMPLE_TIME = 0.1  # share of the remaining time that a sample may take
 
 
 # -- memory --------------------------------------------------------------------------------------
 
 
 def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> int:
-    """Threads of passes for labels and statistics, which come before there is a plan.
+    """Number of threads for reading labels and statistics, which happens before there is a plan.
 
     OverLimitError if no model will fit into memory; `learned` is as for `sizes_of`.
     """
-    # The kernel is not known yet: the plan itself may refuse one whose values do not lie in [0, 1].
+    # The kernel is not known yet. Values outside [0, 1] take more memory: the plan checks again.
     return _least_memory(sizes_of(source, options, in_unit=True, **learned), options).max_threads
 
 
 def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
-    """Memory of an exact model; if it has no room, of the landmarks asked for, or the fewest.
+    """Memory plan of an exact model; if it does not fit, of a landmark model.
 
-    OverLimitError names the limit that an exact model needs, or that of landmarks if it is half.
+    An OverLimitError names the limit that an exact model needs, or the limit that landmarks need if
+    it is at most half of that.
     """
     refused = None
     if options.landmarks is None:
@@ -91,13 +92,13 @@ def _least_memory(work: Workload, options: TrainOptions) -> MemoryPlan:
 
 
 def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: int) -> MemoryPlan:
-    """Memory of a model with so many landmarks, or with all rows if these are fewer."""
+    """Memory plan of a model with `fewest` to `most` landmarks, or all rows if there are fewer."""
     numbers = min(fewest, work.n_rows), min(most, work.n_rows)
     return plan_landmarks(work, options.memory_limit, memory_total(), *numbers, options.threads)
 
 
 def _usual_landmarks(work: Workload) -> int:
-    """Number of landmarks if neither time nor memory is short."""
+    """Number of landmarks if time and memory suffice."""
     most = min(LANDMARKS / math.sqrt(work.n_classifiers), _PASS_VALUES / work.n_rows)
     return min(max(START_ROWS, int(most)), work.n_rows)
 
@@ -111,12 +112,12 @@ def check_options(task: str, options: TrainOptions) -> None:
     if task == "regression" and reason is not None:
         raise InputError(
             f"regression learns weights of landmarks by Newton steps, for which {reason} has no "
-            f"meaning; leave it out (landmarks= or --landmarks N is the size of the model)"
+            f"meaning; leave it out (landmarks= or --landmarks N sets the size of the model)"
         )
 
 
 def why_exact(options: TrainOptions) -> str | None:
-    """Why the model is exact whatever the rows are; None if that depends on them."""
+    """Why the options alone make the model exact; None if this depends on the rows."""
     reasons = {
         "no landmarks are wanted": options.exact,
         f"method {options.method}": options.method != "auto",
@@ -128,15 +129,14 @@ def why_exact(options: TrainOptions) -> str | None:
 
 
 def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Plan:
-    """Plan of a model of any task, exact or with landmarks.
+    """Plan the model of any task: whether it is exact or has landmarks.
 
-    Landmarks are taken if they are asked for, and if the exact model would have more support
-    vectors than `MOST_SUPPORT` or than memory holds, or would take far longer than the time limit.
-    An exact method or another stopping test mean an exact model. A regression has landmarks: all
-    rows of few.
+    It has landmarks if the user asks for them, if the exact model would have more support vectors
+    than `MOST_SUPPORT` or than memory holds, or if it would take far longer than the time limit.
+    A method of exact models, or another stopping test, makes it exact. A regression always has
+    landmarks; if there are few rows, all of them are landmarks.
 
-    OverLimitError if the memory limit cannot be met, and InputError for options that have no
-    meaning for the task.
+    OverLimitError if the memory limit is too small; InputError for options without meaning.
     """
     check_options(problem.task, options)
     n_rows = problem.source.n_rows
@@ -156,7 +156,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, None, why)
     most = MOST_SUPPORT
     if memory.max_vertices < min(most, n_rows):
-        most = int(0.8 * memory.max_vertices)  # the rest for those that come and go
+        most = int(0.8 * memory.max_vertices)  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"
     if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
@@ -181,11 +181,11 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
 def expect_support(
     problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
 ) -> tuple[int, str, float]:
-    """Support vectors of an exact model of `problem`, from exact models of samples of `most` rows.
+    """Estimate the support vectors of an exact model, from samples of up to `most` rows.
 
-    Also how that is known, in words, and the seconds that the model would take at the pace of the
-    last sample. One sample is enough if its share of support vectors makes no more than `enough` of
-    them. Else the power law through the numbers of two samples is extrapolated.
+    Returns the number, its basis in words, and the seconds that the model would take at the pace of
+    the last sample. One sample suffices if its share of support vectors predicts at most `enough`
+    of them. Otherwise a power law through the numbers of two samples is extrapolated.
     """
     n_rows = problem.source.n_rows
     models: list[tuple[int, int]] = []  # rows and support vectors of samples
@@ -211,12 +211,12 @@ def expect_support(
 def _solve_sample(
     problem: Problem, size: int, options: TrainOptions, session: Session
 ) -> tuple[int, int, bool]:
-    """Rows of a sample, support vectors of its model, and whether time did not suffice for it."""
+    """Train on a sample: its rows, its support vectors, and whether the time was too short."""
     source = problem.source
     codes = problem.row_classes
     stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
     ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(options.seed))
-    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # one at least of each class
+    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # add one row of these classes
     ids = np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
     small = rows_source(source.take(ids), source.name)
     sample: Any = problem.subset(small, ids)
@@ -224,7 +224,7 @@ def _solve_sample(
     alone = Session(held=held)
     wanted = TrainOptions(C=options.C, tol=1e-2, threads=options.threads)
     if options.memory_limit is not None:
-        # The plan of the run has room for these rows, if only as its vertices.
+        # The run needs at least as much memory later, since these rows may become its vertices.
         least = least_bytes(workload(sample, wanted, alone))
         wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
     if options.max_time is not None:
@@ -248,15 +248,15 @@ def _solve_sample(
 def plan_span(
     problem: Problem, options: TrainOptions, session: Session, n_landmarks: int | None, why: str
 ) -> Plan:
-    """Plan of a model with so many landmarks, all rows if fewer, or as many as can be afforded.
+    """Plan a model with `n_landmarks` landmarks (at most all rows), or None for a number that fits.
 
-    `why` says in words why so many. OverLimitError if there is no room for them.
+    `why` explains the number in words. OverLimitError if memory has no room for the landmarks.
     """
     work = workload(problem, options, session)
     if n_landmarks is not None:
         memory = _landmark_memory(work, options, n_landmarks, n_landmarks)
         return _plan_of(memory, options, why, grows=False)
-    # A larger model is worse than the one before for a while, which a checkpoint would hold.
+    # A larger model begins worse than the one before; a checkpoint might save it in that state.
     grows = options.max_time is not None and session.checkpoint is None
     most = _usual_landmarks(work)
     if grows:
@@ -266,7 +266,7 @@ def plan_span(
 
 
 def _plan_of(memory: MemoryPlan, options: TrainOptions, why: str, *, grows: bool) -> Plan:
-    # Fewer cannot be asked for, but there may be fewer rows.
+    # There may be fewer rows than `START_ROWS`, which is the least number that options allow.
     given = replace(options, landmarks=max(memory.landmarks, START_ROWS), exact=False)
     within = replace(given, threads=memory.max_threads)
     return Plan(within, given, memory, f"{memory.landmarks} landmarks{why}", grows=grows)
@@ -275,18 +275,18 @@ def _plan_of(memory: MemoryPlan, options: TrainOptions, why: str, *, grows: bool
 def train_span(
     problem: Problem, plan: Plan, session: Session, warm: Any = None
 ) -> tuple[Plan, LandmarkSolution]:
-    """Train with landmarks as planned, then with twice as many until a time limit is over.
+    """Train with landmarks as planned; if the plan grows, double them until the time is over.
 
-    Each model begins with the one before, which stays if there is no time for the larger one, or
-    if its objective is not smaller. The plan that is returned is that of the model.
+    Each model begins with the weights of the one before. The smaller model is returned, with its
+    plan, if there is no time for the larger one, or if the objective does not fall.
     """
     from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
 
     start = warm if isinstance(warm, LandmarkStart) else None
-    # Of all rows, as a regression may have them, the gap is one to the exact optimum.
+    # If all rows are landmarks, as in a small regression, the gap is one to the exact optimum.
     whole = problem.task == "regression" and plan.landmarks == problem.source.n_rows
     solution = solve_landmarks(problem, plan, session, start, to_optimum=whole)
-    # If landmarks depend on each other, more of them hardly enlarge the span.
+    # If less than half of the landmarks are in use, the others depend on these: more add little.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
         larger = _larger_plan(problem, plan, session, solution)
         if larger is None:
@@ -313,7 +313,7 @@ def _objective(solution: LandmarkSolution) -> float:
 def _larger_plan(
     problem: Problem, plan: Plan, session: Session, solution: LandmarkSolution
 ) -> Plan | None:
-    """Plan of a model with twice as many landmarks; None without memory or time for more."""
+    """Plan a model with twice as many landmarks; None if there is no memory or time for it."""
     before = plan.memory.landmarks
     work = workload(problem, plan.given, session)
     work = replace(work, held_bytes=work.held_bytes + rows_bytes(solution.landmarks))

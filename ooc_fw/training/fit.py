@@ -1,12 +1,12 @@
-"""From a problem to a model: the door of command line and estimators, for every task.
+"""From a problem to a model, for every task; the command line and the estimators call `fit`.
 
-What differs between tasks is what is learned of the rows (`read_answers`), the problem, how it is
-trained (`fit`), and what its solution means (`model_of`). To add one, add a branch to each of these
-and its name to `ooc_fw.options.TASKS`.
+Tasks differ in the answers to learn (`read_answers`), the problem, the training (`fit`), and the
+meaning of a solution (`model_of`). To add a task, add a branch to each of these, and add its name
+to `ooc_fw.options.TASKS`.
 
-Probabilities are sigmoids of decision values. Those of a classifier for its own training rows are
-too good, and a sigmoid fitted to them is too sure. So some rows are held out: classifiers like the
-final ones are trained on all others, and sigmoids fitted to their values for the rows held out.
+Probabilities are sigmoids of decision values. On its own training rows a classifier is too good,
+and a sigmoid fitted to them would be too sure. So some rows are held out: classifiers like the
+final ones are trained on the other rows, and sigmoids are fitted to their values for the held-out.
 """
 
 from __future__ import annotations
@@ -58,37 +58,37 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "novelty": ("contamination",),
     "regression": ("epsilon",),
 }
-"""The `TaskOptions` that each task has, which are fields of its problem."""
+"""The `TaskOptions` of each task; they are fields of its problem."""
 
 PART_TOL = 1e-2
-"""Relative gap of the classifiers for rows held out. With 1e-2 and with 1e-3 the Brier scores of
+"""Relative gap of the classifiers that predict the held-out rows. With 1e-3, the Brier scores on
 ijcnn1 and a9a differ by 1e-5."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model, what it was trained on, and what was decided before."""
+    """A trained model, with its problem, its plan and the solutions."""
 
     problem: Any
     plan: Plan
     model: Model
     pairs: list[PairSolution]  # classes and solution of each classifier of an exact model
     landmarks: LandmarkSolution | None  # the solution of a landmark model
-    gap_scope: str  # "all", or "span": whether the gap is to the optimum, or of these landmarks
+    gap_scope: str  # "all": the gap is to the optimum; "span": to the best weights of the landmarks
 
     @property
     def solutions(self) -> Sequence[Any]:
-        """What training returned: of several exact classifiers one solution each."""
+        """What training returned: a landmark solution, or one solution for each pair of classes."""
         return [self.landmarks] if self.landmarks else [pair.solution for pair in self.pairs]
 
     @property
     def signal(self) -> int | None:
-        """Number of the signal that ended training, if one did; a callback counts as Ctrl-C."""
+        """Number of the signal that ended training; SIGINT if a callback did, None otherwise."""
         interrupted = signal.SIGINT if self.model.status == Status.INTERRUPTED else None
         return next((each.signal for each in self.solutions if each.signal), interrupted)
 
     def why_inexact(self) -> str | None:
-        """Why the gap is above the tolerance; None if it is not."""
+        """Why the gap is above the tolerance; None if the tolerance is reached."""
         status = Status(self.model.status)
         if status.reached:
             return None
@@ -97,7 +97,7 @@ class Fit:
         return status.explain(options.stopping, float(f"{tol:.3g}"))
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
-        """The same, where row k of the source is row `rows[k]` of another: `Model.renumbered`."""
+        """The same fit for a larger source, in which row k has the number `rows[k]`."""
         found = self.landmarks
         pairs = []
         for pair in self.pairs:
@@ -114,7 +114,7 @@ class Fit:
 def read_answers(
     task: str, source: RowSource, options: TrainOptions, **learned: bool
 ) -> tuple[dict[str, Any], int]:
-    """Labels or targets as fields of the problem of a task, and threads for statistics.
+    """Read labels or targets, as fields of the problem; also the number of threads for statistics.
 
     `learned` says whether rows will have weights (`weighted`), and whether there are checkpoints
     (`saved`). OverLimitError if no model will fit into memory.
@@ -127,7 +127,7 @@ def read_answers(
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
         threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads
-    if source.n_rows > 1 << 22:  # labels may exceed the limit alone
+    if source.n_rows > 1 << 22:  # so many labels may exceed the limit by themselves
         check_memory(source, options, **learned)
     classes, codes = encode_labels(source)
     threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
@@ -135,7 +135,7 @@ def read_answers(
 
 
 def make_problem(task: str, **fields: Any) -> Any:
-    """The problem of a task: source, kernel, penalties, what was read, and its `FIELDS`."""
+    """The problem of a task: source, kernel, penalties, answers, and the `FIELDS` of the task."""
     problems = {"novelty": NoveltyProblem, "regression": RegressionProblem}
     return problems.get(task, ClassificationProblem)(**fields)
 
@@ -147,14 +147,13 @@ def fit(
     resumed: Resumed | None = None,
     plan: Plan | None = None,
 ) -> Fit:
-    """Train a model of a problem, whose type says the task.
+    """Train the model of a problem; the type of the problem is the task.
 
-    Limits of time and memory are those of all classifiers together, `max_iter` is that of each. The
-    certifying passes of several exact classifiers are not made by Dask. The `plan` is that of
-    `plan_model`.
+    Limits of time and memory hold for all classifiers together, `max_iter` for each of them. Dask
+    does not certify several exact classifiers. Without a `plan`, `plan_model` makes it.
 
-    InputError as there, for a checkpoint of another run, and for data that nothing can be learned
-    from; OutOfTimeError when time is over before there is a model.
+    InputError as in `plan_model`, for a checkpoint of another run, and for data from which nothing
+    can be learned; OutOfTimeError if the time is over before there is a model.
     """
     session = Session() if session is None else session
     if plan is None:
@@ -183,7 +182,7 @@ def fit(
 
 
 def model_of(problem: Any, C: float, found: Any) -> Model:
-    """Model of what training found, or has found so far: a solution, or those of pairs."""
+    """Model of the weights that training has found: of one solution, or of those of all pairs."""
     learned: dict[str, Any] = {"kernel": problem.kernel, "C": C}
     on_landmarks = isinstance(found, LandmarkSolution)
     if isinstance(found, Solution):
@@ -203,10 +202,10 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
 
 
 def describe(fit: Fit) -> dict[str, Any]:
-    """How a run went, for its log, ``--json`` and summary.
+    """The result of a run, for its log, ``--json`` and the summary.
 
-    Gaps are None if they are not known or make no sense. Of several binary classifiers, counts
-    are sums and gaps those of the worst; ``classifiers`` has each.
+    Unknown numbers are None. For several binary classifiers, counts are sums and gaps are those of
+    the worst classifier; ``classifiers`` lists each of them.
     """
     model = fit.model
     options = fit.plan.options
@@ -260,27 +259,27 @@ def describe(fit: Fit) -> dict[str, Any]:
 
 
 def before_calibration(problem: ClassificationProblem, options: TrainOptions) -> TrainOptions:
-    """Options of the final classifiers, which leave 40 % of a time limit for calibration.
+    """Options of the final classifiers: they leave 40 % of a time limit for calibration.
 
-    InputError is raised unless each class has two rows or more.
+    InputError is raised if a class has fewer than two rows.
     """
     counts = np.bincount(problem.codes, minlength=len(problem.classes))
     if counts.min() < 2:
         raise InputError(
-            f"probabilities need two rows of each class, one to train on and one to hold out, and "
-            f"the class {format_label(problem.classes[counts.argmin()])} has one only; leave it or "
-            f"the probabilities out"
+            f"probabilities need two rows of each class, one to train on and one to hold out, but "
+            f"the class {format_label(problem.classes[counts.argmin()])} has one only; leave out "
+            f"this class or the probabilities"
         )
     limit = options.max_time
     return options if limit is None else replace(options, max_time=0.6 * limit)
 
 
 def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator) -> Int64Array:
-    """Rows to hold out: the same share of every class, of which each has two rows.
+    """Rows to hold out: the same share of every class; each class needs two rows.
 
-    Another share for some would give the sigmoid another prior. It is a half of few rows (with 0.2
-    and 0.3 log losses are the same or worse), and of many what is enough for two parameters:
-    100,000 rows, and 1,000 of each class.
+    With different shares, the sigmoid would learn wrong frequencies of the classes. The share is
+    one half for few rows, since 0.2 and 0.3 give the same or larger log losses. Of many rows it
+    takes 100,000, and 1,000 of each class, which is enough for the two parameters.
     """
     least = np.unique(codes, return_counts=True)[1].min()
     share = min(0.5, max(100_000 / len(codes), 1_000 / least))
@@ -291,9 +290,9 @@ def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator)
 def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
     """The model with a sigmoid for each binary classifier, within the time limit of `options`.
 
-    The classifiers for rows held out have the options of the final ones, but are not certified and
-    have a target tolerance of `PART_TOL`. Errors are those of `ooc_fw.training.fit.fit`; an
-    interrupt is passed on.
+    The classifiers that predict the held-out rows have the options of the final ones, but they are
+    trained to `PART_TOL` only and are not certified. Errors are those of `fit`. KeyboardInterrupt
+    is raised if training is interrupted.
     """
     problem = fitted.problem
     source = problem.source

@@ -1,10 +1,10 @@
-"""Exact models of classes: a binary classifier for each pair of them (one-versus-one).
+"""Exact classification: a binary classifier for each pair of classes (one-versus-one).
 
-The predicted class is the one that most classifiers vote for, see `ooc_fw.model.machines`.
+The predicted class is the one with the most votes of classifiers, see `ooc_fw.model.machines`.
 
-A pair of few rows needs no samples, no active set and no passes over a file: all its rows are
-vertices, and their kernel values are float64, so that the gradient after the last step is that of a
-certificate. Several such pairs are trained side by side, one on each thread.
+A pair with few rows needs no samples, no active set and no passes over a file. All its rows are
+vertices, and kernel values are float64, so that the last gradient also gives the certificate.
+Several such pairs are trained at once, one on each thread.
 
 References
 ----------
@@ -41,8 +41,8 @@ from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.memory import program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
-_MOST_ROWS = 2500  # rows of a pair whose rows are all vertices
-_STEPS_PER_ROW = 200  # steps between two computations of the gradient of such a pair
+_MOST_ROWS = 2500  # largest pair that is trained with all its rows as vertices
+_STEPS_PER_ROW = 200  # steps for each row of such a pair between two computations of the gradient
 
 
 def train_exact(
@@ -51,12 +51,12 @@ def train_exact(
     session: Session,
     warm: Warm | Sequence[Solution | None] | None = None,
 ) -> list[PairSolution]:
-    """Train the exact classifiers of a problem; novelty and two classes have one.
+    """Train the exact classifiers of a problem: one for each pair, or one for novelty.
 
-    `warm` is what one begins with, or of several the solutions of those that are finished.
-    Solutions of more than two classes hold no support vectors, which the classifiers share. After
-    an interrupt, or when time is over, the remaining classifiers are those of their first few rows,
-    so that every pair has one. OutOfTimeError when time is over before that.
+    `warm` is the warm start of a single classifier, or the list of finished solutions of several.
+    Solutions of more than two classes hold no support vectors, since the classifiers share them.
+    After an interrupt, or if the time is over, each remaining classifier learns its first few rows
+    only, so that every pair has one. OutOfTimeError if the time is over even before that.
     """
     if problem.task == "novelty" or problem.n_classes == 2:
         start = warm if isinstance(warm, Warm) else None
@@ -69,10 +69,10 @@ def train_exact(
 
 
 class _Training:
-    """Trains the classifiers: those of small classes first, side by side, then the others.
+    """Trains the classifiers: the pairs with few rows first, in parallel, then the others in turn.
 
-    `plan` is that of a classifier of all rows: each pair has a plan of its own, from the options
-    that were given. Callbacks are told of one classifier after another.
+    `plan` is the plan for all rows; each pair makes a plan of its own from the given options.
+    Callbacks hear of one classifier after another.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class _Training:
         self.plan = plan
         self.session = session
         self.deadline = session.deadline(plan.given)
-        self.interrupt = DeferredInterrupt()  # one for all, so that no solution is lost
+        self.interrupt = DeferredInterrupt()  # shared by all pairs, so that no solution is lost
         self.pairs = class_pairs(partition.whole.n_classes)
         self.solutions = {k: one for k, one in enumerate(finished) if one is not None}
         counts = np.array([len(rows) for rows in partition.rows])
@@ -94,11 +94,11 @@ class _Training:
         self.stopped = False  # whether a callback asked for the end
 
     def run(self) -> list[PairSolution]:
-        """Train all; those whose solution is given have it already."""
-        self._plan_of(int(self.n_rows.argmax()))  # if memory suffices for this pair, for all
+        """Train all pairs, except those whose solutions are given."""
+        self._plan_of(int(self.n_rows.argmax()))  # OverLimitError if the largest pair does not fit
         with self.interrupt:
             self._solve_small()
-            # The larger ones come last, and have the time that the others leave.
+            # The larger pairs come last and share the time that the others leave.
             for k in np.argsort(self.n_rows, kind="stable").tolist():
                 if k not in self.solutions:
                     self._finish(k, self._solve(k))
@@ -107,7 +107,7 @@ class _Training:
     # -- pairs of few rows -----------------------------------------------------------------------
 
     def _solve_small(self) -> None:
-        """Train the pairs of few rows, side by side, unless the options ask for another way."""
+        """Train the pairs with few rows in parallel, unless options ask for another way."""
         options = self.plan.given
         small = np.flatnonzero(self.n_rows <= _MOST_ROWS).tolist()
         numbers = [k for k in small if k not in self.solutions]
@@ -118,14 +118,14 @@ class _Training:
         source = self.partition.whole.source
         room = 256 << 20
         if options.memory_limit is not None:
-            # Rows of all classes are read, and one after the other for a moment.
+            # All rows are held in RAM, and twice for a moment.
             held = self.partition.held_bytes
             room = options.memory_limit - program_bytes(held) - held - 2 * source.decoded_bytes
-        # The kernel values of a pair and what is made of them take 20 bytes each.
+        # A kernel value of a pair takes 20 bytes, with the copies that are made of it.
         most = int(self.n_rows[numbers].max())
         each = 20 * most**2 + 3 * most * (source.decoded_bytes // source.n_rows)
         threads = min(options.threads, room // each)
-        # Under a limit all pairs are small or none, since others know of no memory but theirs.
+        # With a memory limit all pairs must be small: plans of larger pairs have no room for these.
         if threads < 1 or (options.memory_limit is not None and len(small) < len(self.pairs)):
             return
         sources = self.partition.sources
@@ -148,14 +148,14 @@ class _Training:
             try:
                 for k, found in zip(numbers, solutions, strict=True):
                     if found is not None:
-                        # If others are missing, many would stand in; they take no time.
+                        # Small pairs are fast, and a checkpoint solves all missing ones a little.
                         self._finish(k, found, save=k == numbers[-1])
             except BaseException:
-                self.stopped = True  # for those that are under way
+                self.stopped = True  # so that other threads begin no more pairs
                 raise
 
     def _solve_few(self, k: int, engine: Engine, first: Rows, second: Rows) -> Solution | None:
-        """Weights with a certificate that passes the test; None if rounding prevents it."""
+        """Solution of a pair whose certificate passes the test; None if rounding prevents it."""
         started = time.perf_counter()
         rows = np.concatenate([self.partition.rows[code] for code in self.pairs[k]])
         n = len(first)
@@ -164,7 +164,7 @@ class _Training:
         penalties = np.full(m, self.plan.given.C) if every is None else every[rows]
         alpha = np.zeros(m)
         for of_class in (alpha[:n], alpha[n:]):
-            of_class[:: -(-len(of_class) // 60)] = 1.0  # some 60 rows of each class
+            of_class[:: -(-len(of_class) // 60)] = 1.0  # begin with up to 60 rows of each class
         values, error = _signed_values(engine, first, second)
         trained = self._optimise(values, penalties, alpha, error)
         if trained is None:
@@ -201,9 +201,9 @@ class _Training:
     def _optimise(
         self, values: Float64Array, penalties: Float64Array, alpha: Float64Array, error: float
     ) -> tuple[Certificate, int, int] | None:
-        """Optimise `alpha`: certificate, rounds of steps, and steps that dropped a vertex.
+        """Optimise `alpha`; returns certificate, number of rounds, and steps that drop a vertex.
 
-        The gradient is computed anew after each round; rounds go to ever smaller gaps.
+        Each round of steps aims at a smaller gap. The gradient is computed anew after each round.
         """
         m = len(alpha)
         whole = self.partition.whole
@@ -224,7 +224,7 @@ class _Training:
             tol = max(target * 0.5**n_rounds, FLOAT64_GAP)
             _, dropped, _, _ = optimise_pairwise(vertices, block, 0, tol, _STEPS_PER_ROW * m)
             drops += dropped
-        # Of the kernel values, and of the numbers made of them and their sums.
+        # Add the rounding errors of `values`, and of the sums in the gradient.
         error += (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
         certificate = certificate_of_all(alpha, alpha / penalties, vertices.grad, error)
         if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
@@ -238,9 +238,9 @@ class _Training:
         return plan_exact(problem, self.plan.given, Session(held=self.partition.held_bytes))
 
     def _solve(self, k: int, over: Status | None = None) -> Solution:
-        """Solution of a pair, whose rows are those of the whole data set.
+        """Solution of a pair, with the row numbers of the whole data set.
 
-        If training is `over`, it is that of the first few rows.
+        If training is `over`, the solution has the first few rows only.
         """
         over = over or self._why_over()
         problem, rows = self.partition.pair(*self.pairs[k])
@@ -268,7 +268,7 @@ class _Training:
         return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
 
     def _finish(self, k: int, solution: Solution, *, save: bool = True) -> None:
-        """Take note of a solution, tell of it, and write a checkpoint if one is due."""
+        """Store a solution, tell the callbacks, and write a checkpoint if one is due."""
         self.interrupt.defer()
         self.solutions[k] = solution
         state = SolverState(
@@ -287,7 +287,7 @@ class _Training:
             checkpoint.save(lambda: self._all_pairs(self._so_far()))
 
     def _so_far(self) -> dict[int, Solution]:
-        """Solutions that are finished, and of the first few rows for the others, without gaps."""
+        """Solutions of all pairs; those that are not finished have a few rows and no gaps."""
         done = {k: one for k, one in self.solutions.items() if one.status.reached}
         for k in range(len(self.pairs)):
             if k not in done:
@@ -296,7 +296,7 @@ class _Training:
         return done
 
     def _tell(self, k: int, state: SolverState) -> bool:
-        """Tell the callbacks of the training of a classifier; whether it goes on."""
+        """Tell the callbacks about the training of classifier `k`; returns whether it may go on."""
         state.classifier = k
         state.n_classifiers = len(self.pairs)
         answers = [callback(state) for callback in self.session.callbacks]
@@ -304,7 +304,7 @@ class _Training:
         return not self.stopped
 
     def _why_over(self) -> Status | None:
-        """Why no more classifiers are trained, if so."""
+        """Why the remaining classifiers are not trained; None while training goes on."""
         if self.interrupt.noted is not None:
             return Status.INTERRUPTED
         if self.stopped:
@@ -313,9 +313,9 @@ class _Training:
 
 
 def _signed_values(engine: Engine, first: Rows, second: Rows) -> tuple[Float64Array, float]:
-    """Numbers y_i y_j (k_ij + 1) - 1 of all rows of two classes, and a bound on their errors.
+    """Numbers y_i y_j (k_ij + 1) - 1 for all rows of two classes, and a bound on their errors.
 
-    These are kernel values for which all labels are +1.
+    Used as kernel values with all labels +1, they give the problem of the two classes.
     """
     x = engine.prepare(concat_rows([first, second]), exact=True)
     n = len(first)

@@ -1,11 +1,11 @@
-"""Training on rows that come by once, chunk after chunk: a binary classifier for each two classes.
+"""Training on rows that are read once, in chunks: a binary classifier for each pair of classes.
 
 for each chunk of rows
-    train on the support vectors and the rows of the chunk, beginning with the weights before
-    while there are more than `keep` support vectors: leave rows out, and train on the others
+    train on the support vectors and the rows of the chunk, beginning with the weights so far
+    while there are more than `keep` support vectors: drop some rows, and train on the others
 
-Beyond `keep` a pair of classes learns from a random share of the rows: those whose hash is small.
-To keep the rows of largest weight instead would collect the outliers of noisy data.
+A pair of classes with more than `keep` support vectors learns from a random share of the rows: the
+rows with small hashes. The rows of largest weight would be the outliers of noisy data.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from ooc_fw.system.errors import DeferredInterrupt
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 << 20
-"""Decoded rows of a source that make one chunk."""
+"""Size of a chunk of decoded rows."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A binary classifier for each pair of classes, all of which have seen `n_rows` rows.
+    """A binary classifier for each pair of classes, after the first `n_rows` rows of a stream.
 
-    ``ooc-fw help data`` says what is promised of it. Of the options, `C`, `tol`, `stopping` and
-    `threads` are used.
+    ``ooc-fw help data`` says what it promises. It uses the options `C`, `tol`, `stopping` and
+    `threads`.
     """
 
     kernel: Kernel
@@ -60,25 +60,25 @@ class Stream:
     keep: int = KEEP.default  # largest number of support vectors of a pair between two chunks
     n_rows: int = 0
     n_features: int = 0  # of the widest row so far
-    # Of each pair, None before its first row; `rows` are positions in the stream.
+    # One for each pair, None before its first row. Its `rows` are positions in the stream.
     solutions: tuple[Solution | None, ...] = ()
-    shares: tuple[float, ...] = ()  # of the rows that are learned, of each pair
+    shares: tuple[float, ...] = ()  # for each pair: the share of its rows that it learns from
 
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int, n_rows: int) -> Stream:
-        """What goes on from an exact model of `n_rows` rows."""
+        """The stream that continues from an exact model of `n_rows` rows."""
         known = options, keep, n_rows, model.n_features, tuple(solutions_of(model))
         return cls(model.kernel, len(model.classes), *known)
 
     def changed(self, options: TrainOptions, keep: int) -> Stream:
-        """The same with other options; if more rows are kept, all rows are learned again."""
+        """The stream with other options. If it keeps more rows, it learns from all later rows."""
         shares = () if keep > self.keep else self.shares
         return replace(self, options=options, keep=keep, shares=shares)
 
     def learn(
         self, source: RowSource, codes: Int64Array, callbacks: Sequence[Callback] = ()
     ) -> Stream:
-        """The stream after all rows of `source`, whose classes are `codes`.
+        """The stream after it has learned all rows of `source`, whose classes are `codes`.
 
         Columns that a row lacks are zeros. InputError is raised for values too large for the kernel
         in float32.
@@ -90,7 +90,7 @@ class Stream:
 
     def _with_chunk(self, rows: Rows, codes: Int64Array, callbacks: Sequence[Callback]) -> Stream:
         width = max(self.n_features, rows.shape[1])
-        # From a quarter of nonzero values on, rows are held dense.
+        # Rows are held dense if at least a quarter of their values are nonzero.
         sparse = isinstance(rows, CSRRows) and 4 * len(rows.data) < len(rows) * width
         rows = _in_form(rows, width, sparse=sparse)
         pairs = class_pairs(self.n_classes)
@@ -110,7 +110,7 @@ class Stream:
         if min(shares) < 1 == min(self.shares, default=1):
             logger.warning(
                 "after %d rows there are more support vectors than a stream keeps: it learns from "
-                "a random share of the rows, past and future; fit with landmarks learns from all",
+                "a random share of past and later rows; fit with landmarks would learn from all",
                 n_rows,
             )
         found: dict[str, Any] = {"solutions": tuple(solutions), "shares": tuple(shares)}
@@ -125,7 +125,7 @@ class Stream:
         places: Int64Array,
         callbacks: Sequence[Callback],
     ) -> tuple[Solution, float]:
-        """Solution of the vertices before and further rows, and the share that it learned from."""
+        """Solution of the vertices so far and new rows, and the share of rows that it learned."""
         alpha = np.zeros(len(rows))
         if before is not None:
             rows = concat_rows([before.support_vectors, rows])
@@ -146,7 +146,7 @@ class Stream:
             weights[support] = solution.alpha
             most = min(self.keep, len(support) * 4 // 5)
             share = float(np.sort(draws[support])[most - 1])
-        # The gap over rows that were left out is unknown.
+        # The gap is known only if no row was left out.
         gap = solution.certified_gap if len(learned) == len(first) else None
         status = Status.STREAMED if solution.status.reached else Status.UNSETTLED
         solution = replace(solution, status=status, sampled_gap=gap, certified_gap=None)
@@ -159,7 +159,7 @@ class Stream:
         alpha: Float64Array,
         callbacks: Sequence[Callback] = (),
     ) -> Solution:
-        """Solution of some rows, beginning with these weights unless all are 0."""
+        """Solution of some rows, beginning with the weights `alpha` unless all are 0."""
         problem = BinaryProblem(rows_source(rows, "the chunk"), labels, self.kernel, partial=True)
         names = "C", "tol", "stopping", "threads"
         how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
@@ -168,7 +168,7 @@ class Stream:
         plan = replace(plan, memory=replace(plan.memory, max_vertices=room))
         support = np.flatnonzero(alpha)
         warm = Warm(support, alpha[support]) if len(support) > 0 else None
-        interrupt = DeferredInterrupt()  # a signal may come after the run has last checked for one
+        interrupt = DeferredInterrupt()  # catches a signal after the last check of the run, too
         with interrupt:
             session = Session(callbacks, interrupt=interrupt)
             solution = solve_problem(problem, plan, session, warm)
@@ -178,11 +178,11 @@ class Stream:
 
     @cached_property
     def pairs(self) -> list[PairSolution]:
-        """Solution of each pair; of one without any row yet, one that takes its first class.
+        """Solution of each pair. If no row of either class came yet, it is a stand-in.
 
-        That one has the weight 1 on a support vector of another pair. With kernel values above -1
-        it never decides: a class of which rows were seen has the votes of all its pairs with
-        others.
+        A stand-in votes for its first class. It has the weight 1 on a support vector of another
+        pair. If kernel values exceed -1, stand-ins never decide: a class with rows wins all its
+        pairs with classes without rows.
         """
         known = next(one for one in self.solutions if one is not None)
         stand_in = known
@@ -201,7 +201,7 @@ class Stream:
         ]
 
     def model(self, classes: npt.NDArray[Any], like: RowSource | Model | None) -> Model:
-        """The model so far, whose scaling and names of columns are those of `like`."""
+        """The model so far; scaling and names of columns are taken from `like`."""
         pairs = self.pairs
         vectors = concat_rows([pair.solution.support_vectors for pair in pairs])
         if len(pairs) > 1:
@@ -212,20 +212,20 @@ class Stream:
 
 
 def _draws(rows: Rows, labels: Int8Array) -> tuple[Float64Array, Int64Array, Int64Array]:
-    """Random numbers in [0, 1] that equal rows share, and what is equal, label and all.
+    """Group equal rows of one label; draw a random number in [0, 1] for each group.
 
-    That is the first of each group, and the group of each row. Rows of one 64-bit hash are taken
-    for equal: two others are not to be expected below a billion rows.
+    Returns these numbers, the first row of each group, and the group of each row. Rows with equal
+    64-bit hashes count as equal; two different rows with one hash are unlikely below 10^9 rows.
     """
     sparse = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
-    hashes = row_hashes(sparse)  # that of a row does not depend on the form it is held in
+    hashes = row_hashes(sparse)  # always of the sparse form, so that dense rows get the same ones
     keys = np.column_stack([hashes, labels == 1])
     _, first, groups = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return hashes[first] / 2.0**64, first, groups.reshape(-1)
 
 
 def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
-    """Rows of at least as many columns as they have, dense or sparse."""
+    """The rows with `n_features` columns, of which the new ones are zeros, dense or sparse."""
     if rows.shape[1] == n_features and isinstance(rows, CSRRows) == sparse:
         return rows
     rows = rows if isinstance(rows, CSRRows) else CSRRows.from_dense(rows)
@@ -234,10 +234,9 @@ def _in_form(rows: Rows, n_features: int, *, sparse: bool) -> Rows:
 
 
 def solutions_of(model: Model) -> list[Solution | None]:
-    """Solution of each classifier of an exact model, with its support vectors and no work.
+    """Solution of each classifier of an exact model, with its support vectors and without costs.
 
-    None for a classifier that stands in for classes of which no row was seen: it has one vector,
-    and no gap.
+    None for a stand-in of two classes without rows, which has one support vector and no gap.
     """
     names = "alpha", "labels", "rho", "certified_gap", "sampled_gap"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}

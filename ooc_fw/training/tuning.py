@@ -1,11 +1,11 @@
-"""Choosing kernel, gamma, C and weights of classes by validation, within a time limit.
+"""Choice of kernel, gamma, C and class weights by validation, within a time limit.
 
-candidates: each kernel with some gammas and values of C
-train each on a sample of the rows, and validate it on rows that nothing is trained on
+candidates: each kernel with several gammas and values of C
+train each candidate on a sample of the rows, and validate it on held-out rows
 as long as there are more rows, and time for them
-    keep the best third, and train them on up to four times the rows
+    keep the best third, and train them on up to four times as many rows
 as long as that helps: try the neighbours of the best two
-train the best on all rows: exactly if time affords it, else with landmarks
+train the best on all rows: exactly if time permits, else with landmarks
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ METRICS_OF = {
 }
 """Metrics of each task; the first one is its default."""
 
-_LIMIT_S = 600.0  # unless another one is given; the last model is part of it
-# Relative gap of the models that are compared. On ijcnn1, errors at 1e-2 and 1e-3 differ by a fifth
-# of their standard error at most, and the choice does not.
+_LIMIT_S = 600.0  # default time limit, in which the last model is included
+# Relative gap of the models that are compared. On ijcnn1, a gap of 1e-3 leads to the same choice,
+# and changes errors by at most a fifth of their standard error.
 _TOL = 1e-2
-_FIRST_ROWS = 1_000  # of the first sample
-_MOST_VALIDATED = 20_000  # rows of a validation part; up to so many rows there are several parts
-_CACHE_BYTES = 256 << 20  # of the rows of a sample, or of a validation part, that stay in RAM
-_REFIT_FACTOR = 2.5  # time of the last model over a candidate's: its gap is a tenth, and certified
+_FIRST_ROWS = 1_000  # rows of the first sample
+_MOST_VALIDATED = 20_000  # largest validation part; sources of at most so many rows have four
+_CACHE_BYTES = 256 << 20  # memory for the rows of a sample, or of a validation part
+_REFIT_FACTOR = 2.5  # slowdown of the last model: it is certified, and its gap is ten times smaller
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What `tune` tries, and by what it chooses; InputError for what cannot be tried."""
+    """What `tune` tries, and how it chooses; InputError for choices that contradict the task."""
 
     task: str = "classification"
-    metric: str = "auto"  # one of `METRICS_OF` the task
+    metric: str = "auto"  # one of `METRICS_OF[task]`; auto is the first
     ordinary: Any = None  # label of the rows that novelty learns; the others serve for validation
     contamination: float | None = None
     epsilon: float | None = None
     kernel: str | Sequence[str] = "auto"  # rbf and laplacian, or rbf alone if gammas are given
     degree: int = 2
     coef0: float = 0.0
-    Cs: Sequence[float] | None = None  # candidates, which have no neighbours
-    gammas: Sequence[float | str] | None = None  # the same; one may be "auto" or "scale"
+    Cs: Sequence[float] | None = None  # the only values to try; None: usual ones and neighbours
+    gammas: Sequence[float | str] | None = None  # the same; a value may be "auto" or "scale"
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -84,18 +84,18 @@ class TuneOptions:
         known = METRICS_OF[self.task]
         if self.metric not in ("auto", *known):
             raise InputError(
-                f"the metric {self.metric} is not for {self.task}; choose by {' or '.join(known)}"
+                f"the metric {self.metric} is not for {self.task}; choose {' or '.join(known)}"
             )
 
     @property
     def kernels(self) -> Sequence[str]:
-        """The kernels by name."""
+        """Names of the kernels to try."""
         if self.kernel == "auto":
             return ["rbf", "laplacian"] if self.gammas is None else ["rbf"]
         return [self.kernel] if isinstance(self.kernel, str) else self.kernel
 
     def candidates(self, source: RowSource, threads: int) -> list[Point]:
-        """What is tried first, from what the rows are like."""
+        """The first candidates, with gammas that suit the rows."""
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
@@ -116,19 +116,19 @@ class TuneOptions:
 
 @dataclass
 class Point:
-    """A candidate: kernel, gamma, C and weights of the classes; and how it did at last."""
+    """A candidate (kernel, gamma, C and class weights) and its last result."""
 
     C: float
     gamma: float
     kernel: str = "rbf"
-    class_weight: str | None = None  # "balanced", or none
-    error: float | None = None  # 1 - metric; None before a first validation
-    n_rows: int = 0  # that it was trained on
-    n_validated: int = 0
+    class_weight: str | None = None  # "balanced" or None
+    error: float | None = None  # 1 - metric; None before the first validation
+    n_rows: int = 0  # rows that it was trained on
+    n_validated: int = 0  # rows that it was validated on
     n_support: int = 0
-    seconds: float = 0.0  # of training and validation, on all samples
+    seconds: float = 0.0  # time of training and validation on all samples
     stage: int = 0  # number of the last sample that it was trained on, from 1
-    pace: float = 0.0  # seconds of the last training, divided by the square of its rows
+    pace: float = 0.0  # time of the last training in seconds, divided by the square of its rows
 
     def __str__(self) -> str:
         weights = ", balanced classes" if self.class_weight else ""
@@ -137,14 +137,14 @@ class Point:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a search found."""
+    """The result of a search."""
 
     points: list[Point]  # all candidates
-    best: Point  # least error; of equals the smallest C, then the smallest gamma
-    fitted: Fit  # the best one trained on all rows, or on those of the last sample
-    metric: str  # what candidates were compared by
-    ordinary: str | None  # label of ordinary rows, of novelty
-    n_rows: int  # that may be trained on: all, or those that are ordinary
+    best: Point  # the least error; among equal errors the smallest C, then the smallest gamma
+    fitted: Fit  # the model of the best candidate, of all rows or of the last sample
+    metric: str  # the measure by which candidates were compared
+    ordinary: str | None  # label of ordinary rows, for novelty
+    n_rows: int  # rows that may be trained on: all, or for novelty the ordinary ones
     signal: int | None  # number of the signal that stopped the search or the refit, if one did
 
     @property
@@ -168,16 +168,16 @@ def tune(
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     callbacks, say
-        Told of every iteration of every training, and of each sample and candidate in a sentence.
+        `callbacks` hear of every iteration; `say` gets a sentence for each sample and candidate.
     **options
         Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...) and of
-        `TrainOptions`: `max_time` is the limit in all, 10 minutes by default; `tol`, `stopping` and
-        `certify` are for the last model; `landmarks` and `exact` say what all models are.
+        `TrainOptions`. `max_time` limits the whole search, by default to 10 minutes; `tol`,
+        `stopping` and `certify` hold for the last model, `landmarks` and `exact` for all models.
 
     Raises
     ------
     OutOfTimeError, KeyboardInterrupt
-        Before the first candidate was tried. Later, the result is what is known by then.
+        If there is no candidate yet. Later, the best candidate so far is returned.
 
     Examples
     --------
@@ -196,16 +196,16 @@ def tune(
 
 
 class _Part(NamedTuple):
-    """What a candidate is trained on, and the rows that it is validated by."""
+    """Rows to train a candidate on, and rows to validate it on."""
 
-    problem: Any  # of the rows to train on
-    rows: Int64Array  # their numbers
-    held_out: RowSource
-    truth: AnyArray  # of the rows held out: places of classes, or targets
+    problem: Any  # the problem of the training rows
+    rows: Int64Array  # numbers of the training rows
+    held_out: RowSource  # rows for validation
+    truth: AnyArray  # answers of the held-out rows: places of classes, or targets
 
 
 class _Search:
-    """A search, and what it knows so far."""
+    """A search for the best candidate, and its state."""
 
     def __init__(
         self,
@@ -225,20 +225,20 @@ class _Search:
         self.ordinary: str | None = None  # label of the rows that novelty learns
         self.learned = np.arange(source.n_rows)  # rows that may be trained on
         self.truth: AnyArray = self.learned  # places of classes, or targets
-        self.problem: Any = self._read()  # of the rows that may be trained on
+        self.problem: Any = self._read()  # the problem of these rows
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
-        # The best point of the last sample, and its model on some rows.
+        # The best point of the last sample, its model, and the rows that this was trained on.
         self.best: tuple[Point, Fit, Int64Array] | None = None
 
     def _read(self) -> Any:
-        """Read labels, and make the first candidates, as the rows that are learned suggest."""
+        """Read the answers, make the first candidates, and return the problem of all rows."""
         source = self.source
         task = self.wanted.task
         check_options(task, self.given)
         if task == "novelty":
             self.ordinary, is_ordinary, words = ordinary_rows(source, self.wanted.ordinary)
-            self.say(f"{words}, for validation alone")
+            self.say(f"{words}, and serve for validation only")
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
             source = SubsetSource(source, self.learned)
@@ -246,7 +246,7 @@ class _Search:
         self.truth = answers.get("codes", answers.get("targets", self.truth))
         if self.metric == "auc" and self.truth.max() > 1:
             raise InputError(
-                f"the metric auc is for two classes, and {source.name} has "
+                f"the metric auc is for two classes, but {source.name} has "
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
         self.points = self.wanted.candidates(source, threads)
@@ -261,8 +261,8 @@ class _Search:
             self._try_all()
             if self.best is None:
                 raise OutOfTimeError(
-                    f"the time limit of {self.deadline.max_time:g} s was over before a candidate "
-                    f"was tried; allow more time"
+                    f"the time limit of {self.deadline.max_time:g} s was over before the first "
+                    f"candidate was trained; allow more time"
                 )
             fitted, rows = self._refit(*self.best)
         except KeyboardInterrupt as interrupt:
@@ -279,12 +279,12 @@ class _Search:
     # -- candidates ------------------------------------------------------------------------------
 
     def _try_all(self) -> None:
-        """Try candidates on a sample, the best of them on larger ones, and their neighbours."""
+        """Try candidates on a sample, the best of them on larger samples, then their neighbours."""
         folds = self._folds()
         most = min(len(np.setdiff1d(self.learned, fold)) for fold in folds)
         n_rows = min(most, _FIRST_ROWS)
         self.parts = [self._part(folds[0], n_rows)]
-        # A first training with a kernel may compile, which tells nothing of the others.
+        # Train once with each kernel: the first training may compile, and would seem slow.
         for name in self.wanted.kernels:
             first = next(point for point in self.points if point.kernel == name)
             self._train(replace(first), self.parts[0])
@@ -306,7 +306,7 @@ class _Search:
                 self.points += todo
 
     def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:
-        """The best third, and up to four times the rows: as many as there is time for."""
+        """The best third of the candidates, and the size of the next sample; both fit the time."""
         tried = self._tried()
         kept = tried[: max(2, -(-len(tried) // 3))]
         larger = 4 * n_rows if 6 * n_rows <= most else most
@@ -319,7 +319,7 @@ class _Search:
         return kept, larger if larger >= min(1.5 * n_rows, most) else n_rows
 
     def _near(self, point: Point) -> list[Point]:
-        """Candidates a step away from one."""
+        """Candidates that differ from `point` by one step, in one parameter."""
         C, gamma, kernel, weights = point.C, point.gamma, point.kernel, point.class_weight
         near = []
         if self.wanted.Cs is None:
@@ -331,7 +331,7 @@ class _Search:
         return [Point(*each, pace=point.pace) for each in near]
 
     def _tried(self) -> list[Point]:
-        """Candidates that were tried on the last sample, the best first."""
+        """Candidates that were tried on the last sample, best first."""
         tried = [point for point in self.points if point.stage == self.stage]
         return sorted(tried, key=lambda point: (point.error, point.C, point.gamma))
 
@@ -359,9 +359,9 @@ class _Search:
         self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
-        """Model of a candidate on the rows of a part; None if there is no time or memory for it."""
+        """Train a candidate on the rows of a part; None if time or memory is too short."""
         n_rows = len(part.rows)
-        # Rows of one class share the weight: the same model of fewer rows has a larger C.
+        # In novelty all rows share a sum of weights, so that fewer rows need a larger C.
         more = len(self.learned) / n_rows if self.wanted.task == "novelty" else 1.0
         options = replace(
             self.given,
@@ -390,7 +390,7 @@ class _Search:
         return None if status is Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
-        """The problem with the kernel and the weights of classes of a candidate."""
+        """The problem with the kernel and the class weights of a candidate."""
         shape: dict[str, Any] = {"degree": self.wanted.degree, "coef0": self.wanted.coef0}
         changes: dict[str, Any] = {"kernel": make_kernel(point.kernel, gamma=point.gamma, **shape)}
         if point.class_weight is not None:
@@ -399,7 +399,7 @@ class _Search:
         return replace(problem, **changes)
 
     def _error(self, model: Model, part: _Part) -> float:
-        """1 - metric of a model on the rows held out of a part."""
+        """1 - metric of a model on the held-out rows of a part."""
         of_places = self.metric not in ("auc", "r2")
         how: dict[str, Any] = {"threads": self.given.threads, "labels_only": of_places}
         values: AnyArray = model.decision_function(part.held_out, **how)
@@ -408,17 +408,17 @@ class _Search:
         return 1 - score(self.metric, part.truth, values)
 
     def _search_left(self) -> float:
-        """Seconds until the last training has to begin: some is kept for it, half at most."""
+        """Seconds that are left for the search; the last training keeps up to half of the limit."""
         if self.best is None:
             return self.deadline.left()
-        # It has a share of that, and others may be late.
+        # The factor 4 allows for `_REFIT_FACTOR`, and for trainings that end late.
         seconds = 4.0 * _seconds([self.best[0]], len(self.learned))
         return self.deadline.left() - min(seconds, self.deadline.max_time / 2)
 
     # -- samples ---------------------------------------------------------------------------------
 
     def _folds(self) -> list[Int64Array]:
-        """Rows that are held out together: one part, or four of few rows."""
+        """Parts of the rows to hold out in turn: one part, or four if there are few rows."""
         n = self.source.n_rows
         sizes = [min(round(0.3 * n), _MOST_VALIDATED)]
         if n <= _MOST_VALIDATED:
@@ -430,14 +430,14 @@ class _Search:
         return self._draw(np.arange(n), sizes)
 
     def _draw(self, rows: Int64Array, sizes: list[int]) -> list[Int64Array]:
-        """Random parts of some rows, each with its share of every class."""
+        """Draw disjoint random parts of `rows`, with the same share of each class."""
         codes = None if self.wanted.task == "regression" else self.truth[rows]
         rng = np.random.default_rng(self.given.seed)
         parts = draw_parts(len(rows), sizes, self.source.shuffled is True, rng, codes)
         return [rows[part] for part in parts]
 
     def _part(self, held: Int64Array, n_rows: int) -> _Part:
-        """A sample of the rows that are not held out, so many at most, and those that are."""
+        """The held-out rows, and a sample of up to `n_rows` of the others to train on."""
         rest, judged = hold_out(self.source, held)
         rows = np.intersect1d(rest.rows, self.learned)
         if n_rows < len(rows):
@@ -458,9 +458,9 @@ class _Search:
     # -- the last model --------------------------------------------------------------------------
 
     def _refit(self, best: Point, fitted: Fit, rows: Int64Array) -> tuple[Fit, Int64Array]:
-        """The last model, and its rows: all, or those of the sample if there is no time for all."""
+        """The last model and its rows: all rows, or the last sample if time is short."""
         n_rows = len(self.learned)
-        left = max(1.0, 0.8 * self.deadline.left())  # the rest is for a certificate
+        left = max(1.0, 0.8 * self.deadline.left())  # the rest is for the certificate
         options = replace(self.given, C=best.C, max_time=left)
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
@@ -478,19 +478,19 @@ class _Search:
             unfinished = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
             if not unfinished or (gap is not None and gap <= _TOL):
                 return of_all, self.learned
-        self.say(f"there was no time for a model of more than {best.n_rows} rows")
+        self.say(f"time or memory did not suffice for a model of more than {best.n_rows} rows")
         return fitted, rows
 
 
 def _seconds(points: Sequence[Point], n_rows: int) -> float:
-    """What trainings on so many rows are expected to take, which grows with their square."""
+    """Expected time of training the candidates on so many rows; it grows with their square."""
     return sum(point.pace for point in points) * n_rows**2
 
 
 def score(metric: str, truth: AnyArray, values: AnyArray) -> float:
-    """A metric of places of classes, of decision values ("auc"), or of predictions ("r2").
+    """A metric; `values` are places of classes, decision values ("auc") or predictions ("r2").
 
-    To import scikit-learn's metrics takes 126 MiB, which a memory limit may not have.
+    scikit-learn's metrics are not used: their import takes 126 MiB, too much for small limits.
     """
     if metric == "accuracy":
         return float((truth == values).mean())
@@ -499,7 +499,7 @@ def score(metric: str, truth: AnyArray, values: AnyArray) -> float:
     if metric == "r2":
         residuals = np.square(truth - values).sum()
         return float(1 - residuals / np.square(truth - truth.mean()).sum())
-    # Mann and Whitney: how often a row of class 1 is above one of class 0, a tie counts half.
+    # Mann and Whitney: how often a row of class 1 ranks above a row of class 0; a tie counts half.
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
     n_positive = np.count_nonzero(truth)

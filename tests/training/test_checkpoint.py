@@ -226,7 +226,7 @@ def test_a_stream_goes_on_from_its_file(n_classes, ooc_fw, write_text, tmp_path)
     for one, other in zip(model.classifiers, whole.model_.classifiers, strict=True):
         assert one.rho == pytest.approx(other.rho, rel=0.01)
     refused = ooc_fw("train", parts[0], *options, "--resume", path, "--C", 4)
-    refused.assert_refused("--C is that of")
+    refused.assert_refused("--C cannot change")
 
 
 KILLED = """

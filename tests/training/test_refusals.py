@@ -92,7 +92,7 @@ taught.predict(X[0]) => 1D array
 tune(X, y, Cs=[]) => nothing to try
 tune(X, y, Cs=[0.0, 1]) => C must be a positive number
 tune(X, y, gammas=["wide"]) => gamma must be
-tune(X, y, metric="f1") => f1 is not for classification; choose by accuracy or
+tune(X, y, metric="f1") => f1 is not for classification; choose accuracy or
 tune(X, y, metric="r2") => metric r2 is not for classification
 tune(X, thirds, metric="auc") => auc is for two classes, and .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
