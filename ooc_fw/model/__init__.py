@@ -1,1 +1,1 @@
-"""A trained model: its record and file, predictions, votes and probabilities."""
+"""A trained model: its record, file, predictions, votes, probabilities, certificate and export."""

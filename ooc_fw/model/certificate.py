@@ -1,4 +1,4 @@
-"""The gap of a model, computed again from the model and the rows it was trained on."""
+"""The gap of a trained model, computed from the model and its training rows."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from ooc_fw.system.errors import format_labels
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-Tell: TypeAlias = Callable[[int], None]  # is told the number of rows that are done
+Tell: TypeAlias = Callable[[int], None]  # receives the number of rows that are done
 
 _WEIGHTS_OF_ROWS = (
-    "the model was trained with weights of rows, of which its file has those of landmarks only; in "
-    "Python give the penalties of all rows to model.certify"
+    "the model was trained with weights of rows, but its file has the weights of landmarks only; "
+    "in Python give the penalties of all rows to model.certify"
 )
 _ADVICE = "give the file it was trained on"
 
 
 @dataclass(frozen=True)
 class ModelCertificate:
-    """What a pass over its training rows says of a model."""
+    """The gap of a model, from a pass over its training rows."""
 
-    gap_scope: str  # what the gap is of: "all" weights of rows, or those in the "span" of landmarks
-    classifiers: list[dict[str, Any]]  # what is known of each binary classifier, by name
+    gap_scope: str  # "all": the gap is to the optimum; "span": to the best weights of the landmarks
+    classifiers: list[dict[str, Any]]  # numbers of each binary classifier, by name
 
     @property
     def worst(self) -> dict[str, Any]:
-        """What is known of the classifier of the largest gap."""
+        """The numbers of the classifier with the largest gap."""
         return max(self.classifiers, key=lambda found: found["certified_gap"])
 
     @property
@@ -73,7 +73,7 @@ def certify_model(
     dask: Any,
     tell: Tell,
 ) -> ModelCertificate:
-    """Certificate of a model over the rows it was trained on; see `Model.certify`."""
+    """Certify a model over its training rows; see `Model.certify`."""
     exact = model.kind == "exact"
     demand(penalties is None or not exact, "an exact model holds its penalties; leave them out")
     source = suited(model, source)
@@ -82,8 +82,8 @@ def certify_model(
         n = source.n_rows
         demand(
             len(model.weighted_rows) == -(-n // 8) and rows.max(initial=-1) < n,
-            f"{source.name} has {n} rows, but the model was trained on another number of them, "
-            f"with those of weight 0; {_ADVICE}",
+            f"{source.name} has {n} rows, but the training data had another number, including "
+            f"rows of weight 0; {_ADVICE}",
         )
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)
@@ -98,8 +98,8 @@ def certify_model(
 
 
 def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
-    """The problem that a model was trained on; InputError unless the labels are the model's."""
-    if model.spread is not None:  # which is the unit of targets
+    """The problem that a model was trained on; InputError if the labels are not the model's."""
+    if model.spread is not None:  # a regression, trained on targets in units of their spread
         targets = (read_targets(source) - (model.offset or 0.0)) / model.spread
         epsilon = (model.epsilon or 0.0) / model.spread
         return RegressionProblem(source, targets, model.kernel, epsilon, penalties)
@@ -118,7 +118,7 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
 
 
 def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
-    """Raise InputError unless each vector, of an exact model its class too, is that of its row."""
+    """Raise InputError if a support vector (if exact, or its class) differs from its row."""
     numbers = model.rows
     last = numbers.max()
     words = f"{source.name} has {source.n_rows} rows but the model was trained on row {last}"
@@ -141,7 +141,7 @@ def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> 
 def _certify_exact(
     model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
-    """Certificates of the pairs of classes, or of one class, of a model over its rows."""
+    """Certify each classifier of an exact model over its training rows."""
     search = Search(TrainOptions.tol)
     names = "certified_gap", "pair_gap", "objective", "rho"
     certificates = []
@@ -149,7 +149,7 @@ def _certify_exact(
     with ExitStack() as stack:
         if several:
             partition = stack.enter_context(partition_classes(problem))
-            dask = None  # other processes cannot read the rows of a partition
+            dask = None  # since other processes cannot read the rows of a partition
         for k, one in enumerate(model.classifiers):
             rows = model.rows[one.sv]
             if several:
@@ -170,7 +170,7 @@ def _certify_exact(
 def _certify_span(
     model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
-    """Bounds on the objectives of a landmark model, rounding included: see `certify_point`."""
+    """Certify a landmark model: bounds on its objectives, rounding included (`certify_point`)."""
     derived = None
     if problem.penalties is None:
         derived = _derived_penalties(model, problem.row_classes)
@@ -189,22 +189,22 @@ def _certify_span(
         point = evaluate(span, passes, betas, exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
-    # Training certified the primal from float64 kernel values, or knows it from float32 ones only.
+    # Training computed the primal from float64 kernel values if it certified it, else from float32.
     accuracy = 1e-4 if model.certified_gap is None else 1e-6
     rounding = accuracy * primal + 2 * (primal - point.primal)
     if (np.abs(model.numbers("primal") - primal) > rounding).any():
         demand(derived is None, _WEIGHTS_OF_ROWS)
         demand(
-            (model.rows >= 0).any(),  # or no landmark tells which rows these are
+            (model.rows >= 0).any(),  # else no landmark shows that the rows are the training rows
             f"the weights have another objective over the rows of {source.name} than in training; "
             f"{_ADVICE}, and its penalties",
         )
-    # An exact regression has the gap to the optimum over all rows that training gave it: its file
-    # holds that bound, which no landmarks that were chosen from more rows attain.
+    # The file of an exact regression has a lower bound on the optimum over all rows. If only some
+    # rows were landmarks, it has a bound on the optimum in their span, which is larger.
     scope = "span"
     if model.task == "regression" and source.n_rows <= EXACT_ROWS:
         of_all = exact_dual(of_span, point.gradient.decisions, engine)
-        if model.numbers("dual")[0] <= of_all[0] * (1 + 1e-6):  # but for rounding
+        if model.numbers("dual")[0] <= of_all[0] * (1 + 1e-6):  # allows for rounding
             dual = of_all
             scope = "all"
     found = {"certified_gap": relative_gap(primal, dual), "primal": primal, "dual": dual}
@@ -216,7 +216,7 @@ def _derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
     """Penalties of all training rows, whose classes are `codes`; None if all have the model's C."""
     if model.penalties is None:
         return None
-    # The model has those of landmarks, which must be one number for each class.
+    # The model has penalties of landmarks only: all landmarks of a class must have the same.
     per_class = np.zeros(len(model.classes))
     is_row = model.rows >= 0
     for place in np.unique(codes):  # all rows of a regression have the code 0

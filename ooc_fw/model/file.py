@@ -1,9 +1,9 @@
-"""The model file: an HDF5 file of a few megabytes, read without running any code; its checks.
+"""The model file and its checks: an HDF5 file of a few megabytes; reading it runs no code.
 
-``ooc-fw help files`` describes its layout. The attribute ``content_crc32`` covers all of it and is
-compared on loading; a file without it is read nevertheless. Files of ooc-fw 0.2, in formats 1 to 4,
-are read, too: ``/machines/k`` is classifier k, with rows and penalties of its own, and format 3
-has arrays of all classifiers. Formats 1 and 3 are exact, 2 is of landmarks, and 4 may be either.
+``ooc-fw help files`` describes the layout. The attribute ``content_crc32`` is a checksum of the
+whole content and is compared on loading; files without it are accepted. Files of ooc-fw 0.2, in
+formats 1 to 4, can be read: ``/machines/k`` is classifier k with its rows and penalties; format 3
+has arrays of all classifiers. Formats 1 and 3 are exact models, 2 landmark models, 4 is either.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ooc_fw.system.errors import DamageError, InputError, unreadable
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-FORMAT = 5  # of the files that are written; those of older ones are read, too
+FORMAT = 5  # format of new files; older formats can be read
 
-# Fields of a model by how they are stored: attributes, texts as bytes, and arrays.
+# Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon")
 _TEXTS = ("table", "run")
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
-_ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # of classifiers
+_ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
 
 def content_of(model: Model) -> bytes:
-    """Content of the file of a model."""
+    """The bytes of the file of a model."""
     content = BytesIO()
     with h5py.File(content, "w") as file:
         file.attrs["format_version"] = FORMAT
@@ -88,7 +88,7 @@ def content_of(model: Model) -> bytes:
 
 
 def read_model(path: str | os.PathLike[str], record: type[Model]) -> Model:
-    """The model in a file, as a `record`; its defects become an InputError that names the file."""
+    """Read a model file into a `record`. Defects raise an InputError that names the file."""
     name = os.fspath(path)
     if not os.path.exists(name):
         raise InputError(f"there is no model file {name}; write one with ooc-fw train")
@@ -96,24 +96,24 @@ def read_model(path: str | os.PathLike[str], record: type[Model]) -> Model:
         with open_file(name) as file:
             model = record(**_read_fields(file))
             task = as_text(file.attrs["task"]) if "task" in file.attrs else "classification"
-            demand(task == model.task, f"its numbers are not those of a model of {task}")
-            if "classes" in file:  # which files of 0.2 hold in an attribute
+            demand(task == model.task, f"its numbers do not fit a model of {task}")
+            if "classes" in file:  # files of 0.2 have an attribute instead
                 group = file["machines"]
                 sides = [_vector_of(group[name], np.int64) for name in ("negative", "positive")]
                 fits = np.array_equal(sides, model.sides.T)
-                demand(fits, "its classifiers are not those of its classes")
+                demand(fits, "its classifiers do not fit its classes")
             return model
     except Exception as error:
         if isinstance(error, InputError) and not isinstance(error, DamageError):
             raise InputError(f"{name} is not a usable model file: {error}") from None
-        # What h5py raises for files that were cut short, overwritten, or lack a part.
+        # h5py raises these errors for files that were cut short, overwritten, or lack a part.
         raise unreadable(name, error) or InputError(
             f"{name} is not a model file, or is damaged; write it again with ooc-fw train ({error})"
         ) from None
 
 
 def _read_fields(file: h5py.File) -> dict[str, Any]:
-    """Fields of the `Model` in an open file; InputError or an error of h5py for a damaged one."""
+    """Read the fields of a `Model`; damage raises an InputError or an error of h5py."""
     attributes = file.attrs
     if "kernel" not in attributes:
         kind = "holds data" if "X" in file else "holds something else"
@@ -161,7 +161,7 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
 def _classifiers_of(
     indptr: Int64Array, sv: Int64Array, beta: Float64Array, **numbers: Float64Array
 ) -> list[Classifier]:
-    """Classifiers whose entries are ``indptr[k]:indptr[k + 1]``, and whose numbers may be NaN."""
+    """Make classifiers: number k has the entries ``indptr[k]:indptr[k + 1]``; NaN becomes None."""
     check_pointers(indptr, len(sv), "indptr of the classifiers")
     fits = len(beta) == len(sv) and {len(indptr) - 1} == {len(own) for own in numbers.values()}
     demand(fits, "the arrays of classifiers must be of one length")
@@ -180,7 +180,7 @@ def _number_of(attributes: Any, name: str) -> float:
 
 
 def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[Any]:
-    """One-dimensional array, by default of float64 or int64; InputError if it is another."""
+    """Read a one-dimensional array of `dtype`, by default float64 or int64; else InputError."""
     dtype = dtype or (np.float64 if stored.dtype.kind == "f" else np.int64)
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
     fits = stored.ndim == 1 and stored.dtype.kind in kinds
@@ -193,7 +193,7 @@ def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[A
 
 
 def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
-    """Classes, classifiers and what they share, of a file of 0.2."""
+    """Read classes, classifiers, and the fields that they share from a file of 0.2."""
     group = file["machines"]
     if "indptr" in group:
         flat = {name: _vector_of(own) for name, own in group.items() if own.dtype.kind != "S"}
@@ -238,7 +238,7 @@ def demand(holds: Any, message: str) -> None:
 
 
 def check_model(model: Model) -> None:
-    """Raise InputError for what no training gives, or what does not fit together."""
+    """Raise InputError if fields contradict each other, or if no training gives their values."""
     classes = model.classes.tolist()
     n = len(classes)
     expected = n if model.decision == "ovr" else n * (n - 1) // 2
@@ -250,7 +250,7 @@ def check_model(model: Model) -> None:
     of_task = model.task == "classification" or classes == [-1, 1]
     if model.task == "regression":
         of_task &= model.kind != "exact" and None not in (model.offset, model.epsilon)
-    demand(of_task, f"its classes, classifiers or numbers are not those of {model.task}")
+    demand(of_task, f"its classes, classifiers or numbers do not fit {model.task}")
     for name in _ATTRIBUTES:
         value = 1.0 if getattr(model, name) is None else getattr(model, name)
         possible = value > 0 if name in ("C", "spread") else value >= 0 or name == "offset"
@@ -272,7 +272,7 @@ def check_model(model: Model) -> None:
 
 
 def _check_classifiers(model: Model) -> None:
-    """Raise InputError for arrays and numbers of classifiers that no training gives."""
+    """Raise InputError if the arrays or numbers of classifiers are impossible."""
     n_vectors = len(model.support_vectors)
     fits = all(len(one.beta) == len(one.sv) > 0 for one in model.classifiers)
     demand(fits, "vectors and weights of a classifier must be of one length above 0")
@@ -280,7 +280,7 @@ def _check_classifiers(model: Model) -> None:
     fits = 0 <= sv.min() <= sv.max() < n_vectors
     demand(fits, f"a classifier points outside the {n_vectors} vectors")
     places = classifier * n_vectors + sv
-    demand(len(np.unique(places)) == len(sv), "a classifier has a support vector twice")
+    demand(len(np.unique(places)) == len(sv), "a classifier has the same support vector twice")
     demand(np.isfinite(beta).all(), "weights must be finite numbers")
     rho = model.numbers("rho")
     positive = (rho >= np.finfo(np.float64).tiny) & (rho < np.inf)
@@ -288,7 +288,7 @@ def _check_classifiers(model: Model) -> None:
     if model.kind == "exact":
         sums = np.bincount(classifier, np.abs(beta))
         near = np.abs(sums - 1) <= WEIGHT_SUM_TOLERANCE
-        demand(near.all(), f"absolute weights must have the sum 1, not {sums}")
+        demand(near.all(), f"absolute weights must sum to 1, not {sums}")
         one_sided = model.task != "novelty" or (beta >= 0).all()
         demand(one_sided, "weights of novelty must not be negative")
     else:

@@ -1,7 +1,7 @@
-"""Which columns matter to a model, by gradients of its decision function.
+"""How much each column matters to a model, from gradients of its decision function.
 
-The importance of a column is the root mean square, over the rows, of the derivative of a decision
-value by the column, times the standard deviation of the column. Its scaling does not change it.
+The importance of a column is the root mean square, over rows, of the derivative of the decision
+value by the column, times the standard deviation of the column. Scaling the column has no effect.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
 SAMPLE_ROWS = 10_000
-_WIDE = 1 << 16  # columns above which only those of sparse rows that hold values are looked at
+_WIDE = 1 << 16  # in wider sparse rows, only columns that hold values are looked at
 
 
 @dataclass(frozen=True, repr=False)
 class Importance:
     """How much each column matters to a model, see `Model.importance`.
 
-    The features that a column of a table became, such as one for each word of a category, count
-    together, by the root of their sum of squares. Of wide sparse rows there are the columns that
-    hold a value in a row that was looked at, or in a support vector; the others do not matter.
+    A column of a table may have become several features, one for each word: it has the root of the
+    sum of their squares. For wide sparse rows, only columns are listed that have a value in a row
+    that was looked at, or in a support vector; the importance of the others is 0.
     """
 
-    names: tuple[str, ...]  # of the columns: those of a table, or of the features, or their numbers
+    names: tuple[str, ...]  # names of the columns of a table or of the features, or their numbers
     what: str  # what changes: "the decision value for each class", "the prediction", ...
-    values: Float64Array  # (n_columns,): of several classes the root mean square over them
-    n_rows: int  # rows that the means are taken over
+    values: Float64Array  # (n_columns,), the root mean square over classes if there are several
+    n_rows: int  # number of rows that were looked at
 
     @property
     def order(self) -> Int64Array:
@@ -49,7 +49,7 @@ class Importance:
         return np.argsort(-self.values, kind="stable")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; columns in their `order`."""
+        """Plain values for JSON, with the columns in their `order`."""
         order = self.order.tolist()
         columns = [{"name": self.names[k], "importance": float(self.values[k])} for k in order]
         return {"n_rows": self.n_rows, "of": self.what, "columns": columns}
@@ -62,10 +62,10 @@ def importance_of(
     on_rows: Callable[[int], None],
     workers: Workers,
 ) -> Importance:
-    """`Model.importance` of the rows of a source."""
+    """Compute `Model.importance` over the rows of a source."""
     source = suited(model, source)
     if rows is not None and rows < source.n_rows:
-        # A hundred stretches of consecutive rows.
+        # Look at up to a hundred stretches of consecutive rows.
         places = stretches(source.n_rows, min(rows, 100), -(-rows // 100))[:rows]
         source = SubsetSource(source, places)
     held = np.arange(model.n_features)
@@ -79,7 +79,7 @@ def importance_of(
         source = ColumnSource(source, held)
     weights = model.weights().T * (model.spread or 1.0)
     n_classes = len(model.classes)
-    if n_classes > 2 and model.decision == "ovo":  # the mean of a class against each other one
+    if n_classes > 2 and model.decision == "ovo":  # mean decision value of a class in its pairs
         negative, positive = np.eye(n_classes)[model.sides.T]
         weights = (positive - negative).T @ weights / (n_classes - 1)
     gradients = Gradients(model.kernel, vectors, np.ascontiguousarray(weights))
@@ -92,7 +92,7 @@ def importance_of(
         on_rows(stop)
     source.check_unchanged()
     low, high = ranges.range(len(held))
-    # Constant columns have exact zeros.
+    # A constant column has importance 0, whatever the rounding of its deviation.
     deviations = np.where(low < high, ranges.moments(len(held))[1], 0.0)
     squares *= deviations**2 / (source.n_rows * len(weights))
     names, squares = _of_columns(model, held, squares)
@@ -106,7 +106,7 @@ def importance_of(
 def _of_columns(
     model: Model, held: Int64Array, squares: Float64Array
 ) -> tuple[tuple[str, ...], Float64Array]:
-    """Names and squares of the columns that have become the features `held`."""
+    """Names and squares of columns, from the squares of the features `held` that they became."""
     known: Any = model.columns or range(model.n_features)
     if model.table is not None:
         record = TableRecord.from_json(model.table, "the model", model.columns, model.n_features)
@@ -122,7 +122,7 @@ def _of_columns(
 def _squares_of_block(
     source: RowSource, block: tuple[int, int], gradients: Gradients
 ) -> tuple[Float64Array, ColumnRanges]:
-    """Sums of the squares of the derivatives over a range of rows, and its columns."""
+    """Sums of squared derivatives over a range of rows, and statistics of its columns."""
     rows = source.read(*block)
     squares = np.zeros(source.n_features)
     for part in gradients(rows):

@@ -1,8 +1,8 @@
 """The binary classifiers of a model: their classes, weights, votes and probabilities.
 
-Exact models have one classifier for each pair of classes ("ovo"): most votes win, and the sums of
-decision values decide between equal votes. Landmark models have one for each class against the rest
-("ovr"): the largest decision value wins. Two classes have one classifier in both.
+Exact models have a classifier for each pair of classes ("ovo"): most votes win, and the sums of
+decision values break ties. Landmark models have a classifier for each class against the rest
+("ovr"): the largest decision value wins. Two classes have one classifier in either kind.
 
 References
 ----------
@@ -26,17 +26,17 @@ from ooc_fw.solver.state import Solution, Status
 
 Decision: TypeAlias = Literal["ovo", "ovr"]
 
-REST = -1  # place of the negative "class" of one class against the rest
+REST = -1  # stands for the place of the negative class, if this is all other classes
 
 
 @dataclass(frozen=True)
 class PairSolution:
-    """The solution for a pair of classes, of which the `positive` one is larger and is +1."""
+    """The solution for a pair of classes; the larger one, `positive`, has the label +1."""
 
     negative: int
     positive: int
-    solution: Solution  # in rows of the whole data set; one of several has no support vectors
-    stands_in: bool = False  # whether a stream has seen no row of the classes
+    solution: Solution  # has rows of the whole data set; support vectors only if it is the only one
+    stands_in: bool = False  # whether a stream has not yet seen a row of these classes
 
 
 def class_pairs(n_classes: int) -> list[tuple[int, int]]:
@@ -52,52 +52,52 @@ def class_sides(n_classes: int, decision: Decision) -> Int64Array:
 
 
 def union_of_rows(pairs: Sequence[PairSolution]) -> Int64Array:
-    """Rows of the whole data set that support any classifier; of several, increasing."""
+    """Rows of the whole data set that support any classifier, increasing if there are several."""
     if len(pairs) == 1:
         return pairs[0].solution.rows
     return np.unique(np.concatenate([pair.solution.rows for pair in pairs]))
 
 
 def places_among(rows: Int64Array, wanted: Int64Array) -> Int64Array:
-    """Places of the `wanted` rows among others, all numbers in the whole data set."""
+    """Places of the row numbers `wanted` in the array `rows`."""
     order = np.argsort(rows)
     return order[np.searchsorted(rows, wanted, sorter=order)]
 
 
 def worst_status(statuses: Sequence[Status]) -> Status:
-    """The status of all classifiers together: an interrupt, or the first that stopped early."""
+    """The status of all classifiers together: interrupted, stopped, or the first early end."""
     early = [status for status in statuses if not status.reached]
     order = [Status.INTERRUPTED, Status.STOPPED, *early, Status.SAMPLED]
     return next((status for status in order if status in statuses), Status.CONVERGED)
 
 
 def worst_gap(gaps: Iterable[float | None]) -> float | None:
-    """The largest of the gaps of all classifiers; None when one is unknown."""
+    """The largest gap of all classifiers; None if one of them is unknown."""
     known = list(gaps)
     return None if None in known else max(gap for gap in known if gap is not None)
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """One binary classifier of a model; numbers that are None are unknown.
+    """One binary classifier of a model; unknown numbers are None.
 
-    The decision function is h(x) = sum_j beta_j (k(z_j, x) + 1) / rho, whose margin is 1; of one
-    class without the 1. P(positive | h) is 1 / (1 + exp(sigmoid_a h + sigmoid_b)).
+    The decision function is h(x) = sum_j beta_j (k(z_j, x) + 1) / rho, with margin 1; for novelty
+    the + 1 is missing. P(positive | h) is 1 / (1 + exp(sigmoid_a h + sigmoid_b)).
     """
 
     sv: Int64Array  # places in `Model.support_vectors`, shape (n_support,)
     beta: Float64Array  # exact: weight times label, absolute sum 1; landmarks: of either sign
-    rho: float  # 1 for landmarks
-    certified_gap: float | None = None  # relative, over all rows or within the span of landmarks
-    sampled_gap: float | None = None  # over the rows that training drew, no certificate
-    primal: float | None = None  # objective of landmarks over all rows: `ooc_fw.landmarks.span`
-    dual: float | None = None  # lower bound on the least primal, from a certificate
+    rho: float  # 1 for landmark models
+    certified_gap: float | None = None  # relative gap over all rows, or within the span
+    sampled_gap: float | None = None  # relative gap over drawn rows, which is no certificate
+    primal: float | None = None  # objective of a landmark model over all rows: `landmarks.span`
+    dual: float | None = None  # certified lower bound on the least primal
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
 
     @property
     def alpha(self) -> Float64Array:
-        """Weights of an exact classifier, whose sum is 1."""
+        """Absolute weights; those of an exact classifier sum to 1."""
         return np.abs(self.beta)
 
     @property
@@ -121,8 +121,8 @@ def class_scores(
 ) -> Float64Array:
     """Votes for each class, (n_rows, n_classes), from values for each pair, (n_rows, n_pairs).
 
-    The sum of the decision values for a class, mapped monotonously into (-1/3, 1/3), decides
-    between equal votes. The smaller class of each pair may have values of its own.
+    To break ties, the sum of decision values for a class is mapped into (-1/3, 1/3) and added.
+    `for_negative` gives other values for the smaller class of each pair.
     """
     negatives = values if for_negative is None else for_negative
     votes = _sums_of_classes(values > 0, negatives <= 0, n_classes)
@@ -131,10 +131,10 @@ def class_scores(
 
 
 def _sums_of_classes(of_larger: AnyArray, of_smaller: AnyArray, n_classes: int) -> Float64Array:
-    """Sum for each class over its pairs, which have one number for either class."""
+    """Sums for each class over its pairs; each pair has a number for either of its classes."""
     sums = np.zeros((len(of_larger), n_classes))
     start = 0
-    for smaller in range(n_classes - 1):  # the pairs of a class with all larger ones
+    for smaller in range(n_classes - 1):  # the pairs of this class with all larger classes
         stop = start + n_classes - 1 - smaller
         sums[:, smaller + 1 :] += of_larger[:, start:stop]
         sums[:, smaller] += of_smaller[:, start:stop].sum(axis=1)
@@ -145,7 +145,7 @@ def _sums_of_classes(of_larger: AnyArray, of_smaller: AnyArray, n_classes: int) 
 def is_decided(
     values: Float64Array, bound: Float64Array, n_classes: int, decision: Decision = "ovo"
 ) -> npt.NDArray[np.bool_]:
-    """Whether no error of values within `bound` changes the predicted class, shape (n_rows,)."""
+    """Whether the predicted class stays under all errors up to `bound`, shape (n_rows,)."""
     # Scores are rounded, too: two large sums of decision values may differ in their last bits only.
     rounding = 4 * n_classes * np.finfo(np.float64).eps
     bound = bound + rounding * np.abs(values).max(axis=1, keepdims=True)
@@ -153,7 +153,7 @@ def is_decided(
         return _is_clear(values.argmax(axis=1), values - bound, values + bound, rounding)
     scores = class_scores(values, n_classes)
     first = scores.argmax(axis=1)
-    # For most rows no sign is in doubt, and the first class has a vote more, which no sums make.
+    # For most rows all signs are sure and the first class leads by a vote, more than sums can add.
     decided = (np.abs(values) > bound).all(axis=1) & _is_clear(first, scores, scores, 0.7)
     rest = np.flatnonzero(~decided)
     low = values[rest] - bound[rest]
@@ -167,7 +167,7 @@ def is_decided(
 def _is_clear(
     first: Int64Array, lower: Float64Array, upper: Float64Array, least: float
 ) -> npt.NDArray[np.bool_]:
-    """Whether the lower score of the first class is above the upper ones of others by `least`."""
+    """Whether the lower score of the first class exceeds all other upper scores by `least`."""
     places = np.arange(len(first)), first
     others = upper.copy()
     others[places] = -np.inf
@@ -177,11 +177,11 @@ def _is_clear(
 def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """Find a and b of P(positive | f) = 1 / (1 + exp(a f + b)), by maximum likelihood.
 
-    `values` are finite decision values of rows that the classifier was not trained on, of either
-    class or both. Platt's targets t, (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative
-    rows, give separable rows a finite slope; the mean of -t log p - (1 - t) log(1 - p) is convex.
+    `values` are finite decision values of rows that the classifier was not trained on. Platt's
+    targets t are (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that
+    separable rows have a finite slope. The mean of -t log p - (1 - t) log(1 - p) is convex.
     """
-    from scipy.optimize import minimize  # 0.1 s, for few commands
+    from scipy.optimize import minimize  # takes 0.1 s, and few commands need it
 
     n_positive = int(positive.sum())
     n_negative = len(positive) - n_positive
@@ -199,7 +199,7 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
         return (np.logaddexp(0, z) - (1 - targets) * z).mean(), slopes @ design / len(z)
 
     start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
-    options = {"gtol": 1e-10}  # of the mean loss, which is of the order of 1
+    options = {"gtol": 1e-10}  # suits the mean loss, which is of the order of 1
     found = minimize(loss, start, jac=True, method="BFGS", options=options)
     return float(found.x[0] / scale), float(found.x[1])
 
@@ -216,16 +216,16 @@ def class_probabilities(
 ) -> Float64Array:
     """Probability of each class, (n_rows, n_classes), from values and sigmoids of classifiers.
 
-    With r_ij the probability of class i rather than j, 1 / p_i is the sum of 1 / r_ij over the
-    n - 1 others, less n - 2: exact if all r_ij are p_i / (p_i + p_j) (Price and others 1995).
+    For pairs, let r_ij be the probability of class i rather than j. Then 1 / p_i is the sum of
+    1 / r_ij over j, minus n - 2; exact if all r_ij = p_i / (p_i + p_j) (Price and others 1995).
     """
     values = values.reshape(len(values), -1)
     if decision == "ovr":
         logs = -np.logaddexp(0, a * values + b)
-        # Divided by the largest share, so that they do not all underflow to 0.
+        # Divide by the largest share, so that at least one does not underflow to 0.
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     elif n_classes == 2:
-        # 1 - p would be exactly 0 if the other class is almost certain.
+        # Two sigmoids, since 1 - p would be exactly 0 if the other class is almost certain.
         return np.hstack([sigmoid(values, -a, -b), sigmoid(values, a, b)])
     else:
         of_pairs = np.clip(sigmoid(values, a, b), 1e-7, 1 - 1e-7)  # as in LIBSVM

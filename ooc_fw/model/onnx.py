@@ -1,7 +1,7 @@
-"""Models as ONNX graphs, for runtimes without this package.
+"""Models as ONNX graphs, for programs without this package.
 
-ONNX has an operator for support vector machines, in float32. Here the kernel is a graph of
-double-precision operators, so that decision values are those of the model to many digits.
+ONNX has an operator for support vector machines, but in float32. Here the kernel is a graph of
+double-precision operators, so that decision values agree with the model to many digits.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ooc_fw.system.errors import InputError
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
 
-OPSET = 17  # version of the operators, of 2022
+OPSET = 17  # version of the operators, from 2022
 
 
 def to_onnx(model: Model) -> bytes:
-    """ONNX graph of a model, as the bytes of its file.
+    """The bytes of the ONNX file of a model.
 
-    The input ``X``, of shape (n_rows, n_features) and of float64, has rows before scaling. The
-    outputs are ``label``, ``decision`` as of `Model.decision_function`, and, if the model is
-    calibrated, ``probabilities`` of shape (n_rows, n_classes). That of regression is
-    ``prediction``. Rows that are not finite have no defined output. InputError is raised if the
+    The input ``X`` is float64, of shape (n_rows, n_features): rows before scaling. The outputs are
+    ``label``, ``decision`` as in `Model.decision_function`, and, if the model is calibrated,
+    ``probabilities`` of shape (n_rows, n_classes). The only output of a regression is
+    ``prediction``. Outputs for rows that are not finite are undefined. InputError is raised if the
     package onnx is missing, and for a model of more than 2 GB.
     """
     graph = _Graph()
-    # The vectors with their weights, the scaling and the centre; there are no external data.
+    # The file holds all vectors with their weights, the scaling and the centre.
     numbers = (len(model.support_vectors) + 4) * (model.n_features + len(model.classifiers) + 1)
     if 8 * numbers >= 2**31 - 2**20:
         raise InputError(
-            "the model has too many support vectors, or columns, for one ONNX file of 2 GB, whose "
-            "rows are dense; train one with landmarks (--landmarks N)"
+            "the model has too many support vectors or columns for an ONNX file, which holds dense "
+            "rows in 2 GB at most; train one with landmarks (--landmarks N)"
         )
     decision = _decisions(model, _scaled(model, _Tensor(graph, "X")))
     if model.task == "regression":
@@ -69,12 +69,12 @@ def to_onnx(model: Model) -> bytes:
     return graph.serialise(model.n_features)
 
 
-_FLOAT = 1  # types of ONNX
+_FLOAT = 1  # codes of ONNX for types of elements
 _INT64 = 7
 _STRING = 8
 _DOUBLE = 11
 
-_Value: TypeAlias = "_Tensor | AnyArray | float"  # a result in a graph, or a constant of it
+_Value: TypeAlias = "_Tensor | AnyArray | float"  # a result in a graph, or a constant
 
 
 class _Graph:
@@ -92,7 +92,7 @@ class _Graph:
         self._names = (f"t{k}" for k in itertools.count())
 
     def add(self, operator: str, *inputs: _Value, **attributes: Any) -> _Tensor:
-        """The result of an operator."""
+        """Add an operator; returns its result."""
         names = []
         for value in inputs:
             if isinstance(value, _Tensor):
@@ -107,14 +107,14 @@ class _Graph:
         return result
 
     def output(self, name: str, result: _Tensor, *, n_axes: int, kind: int = _DOUBLE) -> None:
-        """Make a result with one or two axes an output, of an ONNX type."""
+        """Make a result with one or two axes an output with elements of the type `kind`."""
         helper = self._onnx.helper
         shape = ["n_rows", None][:n_axes]
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def serialise(self, n_features: int) -> bytes:
-        """The file of the graph, whose input is ``X``."""
+        """The bytes of the file of the graph; its input is ``X``."""
         helper = self._onnx.helper
         inputs = [helper.make_tensor_value_info("X", _DOUBLE, ["n_rows", n_features])]
         model = helper.make_model(
@@ -140,7 +140,7 @@ class _Tensor:
     name: str
 
     def apply(self, operator: str, *others: _Value, **attributes: Any) -> _Tensor:
-        """An operator whose first input is this."""
+        """Add an operator with this tensor as its first input."""
         return self.graph.add(operator, self, *others, **attributes)
 
     __add__ = _operator("Add")
@@ -164,7 +164,7 @@ class _Tensor:
 
 
 def _scaled(model: Model, rows: _Tensor) -> _Tensor:
-    """Rows as the kernel sees them: scaled, rounded to float32 as those of training, float64."""
+    """Rows as the kernel sees them: scaled and rounded to float32, as in training, in float64."""
     scaling = model.scaling
     if scaling is not None and scaling.log1p:
         rows = _log1p(rows)
@@ -175,7 +175,7 @@ def _scaled(model: Model, rows: _Tensor) -> _Tensor:
 
 
 def _log1p(rows: _Tensor) -> _Tensor:
-    """log(1 + x) of small x, too: what 1 + x loses is divided out again (Kahan)."""
+    """log(1 + x), accurate for small x: the division removes the rounding of 1 + x (Kahan)."""
     moved = rows + 1.0
     found: _Tensor = moved.apply("Log") * rows / (moved - 1.0)
     return moved.apply("Equal", np.array(1.0)).apply("Where", rows, found)
@@ -198,12 +198,12 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
     """Kernel values of all rows with all vectors, shape (n_rows, n_support)."""
     exact = vectors.astype(np.float64)
     if kernel.shift_invariant:
-        # Rows are moved by the mean of the vectors: distances stay, and lose fewer digits.
+        # Subtract the mean of the vectors: distances do not change, and lose fewer digits.
         centre = exact.mean(axis=0)
         rows = rows - centre
         exact = exact - centre
         largest = np.square(exact).sum(axis=1).max()
-        # Up to this exponent products of float64 keep ten digits of a distance.
+        # Below this exponent, float64 products keep ten digits of a distance. Else use differences.
         if kernel.name == "laplacian" or kernel.gamma * largest > 1e4:
             apart = rows.apply("Unsqueeze", np.array([1])) - exact
             sizes = apart.apply("Abs") if kernel.uses_distance else apart * apart
@@ -225,7 +225,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
 
 
 def _votes(model: Model, decision: _Tensor) -> _Tensor:
-    """Scores of the classes, as `ooc_fw.model.machines.class_scores` gives them."""
+    """Scores of the classes, as in `ooc_fw.model.machines.class_scores`."""
     negative, positive = np.eye(len(model.classes))[model.sides.T]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
     sums: _Tensor = decision @ (positive - negative)
@@ -234,7 +234,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
 
 
 def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
-    """Probabilities of the classes, as `ooc_fw.model.machines.class_probabilities`."""
+    """Probabilities of the classes, as in `ooc_fw.model.machines.class_probabilities`."""
     exponent = decision * model.numbers("sigmoid_a") + model.numbers("sigmoid_b")
     if model.decision == "ovr":
         # log(1 / (1 + exp(z))) without overflow

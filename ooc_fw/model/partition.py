@@ -1,6 +1,6 @@
-"""The rows of a source, partitioned by class in one pass: in RAM if they fit, else in files.
+"""Partition of the rows of a source by class, in one pass: in RAM if they fit, else in files.
 
-Each pair of classes is then a binary problem of its own.
+Each pair of classes then becomes a binary problem.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ooc_fw.solver.plan import Plan
 from ooc_fw.system.files import scratch_directory
 from ooc_fw.system.memory import least_bytes
 
-_RAM_BYTES = 256 << 20  # rows of up to so many bytes are partitioned in RAM, more on disk
+_RAM_BYTES = 256 << 20  # rows that take up to so many bytes are partitioned in RAM, others on disk
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The rows of each class, by its code, of which any two are a binary problem."""
+    """The rows of each class, in the order of the codes of classes."""
 
     whole: ClassificationProblem
-    rows: Sequence[Int64Array]  # of each class: their numbers in the whole data set
-    sources: Sequence[RowSource]  # the rows themselves
+    rows: Sequence[Int64Array]  # for each class: numbers of its rows in the whole data set
+    sources: Sequence[RowSource]  # for each class: its rows
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all these rows that are in RAM."""
+        """Bytes of all rows in RAM, of the whole data set and of the classes."""
         held = [source for source in (self.whole.source, *self.sources) if source.in_memory]
         return sum(source.decoded_bytes for source in held)
 
@@ -58,7 +58,7 @@ class Partition:
 def partition_classes(
     problem: ClassificationProblem, plan: Plan | None = None
 ) -> Iterator[Partition]:
-    """Partition the rows of a problem by class, each of which occurs.
+    """Partition the rows of a problem by class; every class must have rows.
 
     Rows that would take much of the memory limit of the `plan` go to disk.
     """
@@ -91,7 +91,7 @@ def _write_classes(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> None:
     """Write the rows of each class to a file of its own, in one pass."""
-    from ooc_fw.convert.writer import DatasetWriter, Layout  # 6 ms, rarely needed
+    from ooc_fw.convert.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
 
     source = problem.source
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
