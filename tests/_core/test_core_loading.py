@@ -66,7 +66,7 @@ DAMAGE = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("damage", "suffix"), zip(DAMAGE, ["nbc", "nbi"] * 3, strict=False))
+@pytest.mark.parametrize(("damage", "suffix"), [*zip(DAMAGE, ["nbc", "nbi"] * 3, strict=False)])
 def test_kept_code_is_used_again_unless_it_is_damaged(damage, suffix, tmp_path):
     kept = tmp_path / "kept"
     code = "import callers; print(callers.outer(2), len(callers.outer.stats.cache_hits))"

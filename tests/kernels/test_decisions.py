@@ -11,8 +11,8 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.machines import class_scores, is_decided
 from ooc_fw.model.prediction import DECISION_ACCURACY, Wanted, decide
 from ooc_fw.system.errors import InputError
-from tests.support.models import make_model, with_numbers
-from tests.support.reference import exact_sum, kernel_values, make_problem, to_csr
+from tests.support.models import exact_decision, make_model, with_numbers
+from tests.support.reference import make_problem, to_csr
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables
 
 
@@ -24,16 +24,6 @@ def model_of(kernel, vectors, n_classes=2, rho=1e-2, seed=0):
     alpha = np.exp(3 * rng.normal(size=size))
     beta = alpha / alpha.sum(axis=1, keepdims=True) * rng.choice([-1, 1], size)
     return with_numbers(model, beta=beta)
-
-
-def exact_values(model, vectors, X):
-    """Decision values by definition, shape (n_rows, n_classifiers)."""
-    values = kernel_values(model.kernel, X, vectors)
-    columns = []
-    for one in model.classifiers:
-        sums = values[:, one.sv] @ one.beta.astype(np.longdouble)
-        columns.append((sums + exact_sum(one.beta)) / np.longdouble(one.rho))
-    return np.stack(columns, axis=1)
 
 
 def plain_rows(n_rows):
@@ -61,7 +51,7 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(
         except InputError:  # values of the kernel are beyond float32, which is refused
             reject()
         own = engine.error_bound(x, z) + (len(vectors) + 4) * 2**-53
-    exact = exact_values(model, vectors, X)
+    exact = exact_decision(model, vectors, X)
     # What float64 leaves, with the division by rho, and the last bit of a large value.
     own = (own / rho * 1.01)[:, None] + 4e-16 * np.abs(exact)
     (values,), (for_labels,) = decide(model, [rows]), decide(model, [rows], Wanted(True))
@@ -86,7 +76,7 @@ def test_labels_change_at_a_threshold_as_they_do_at_0(form, labels_only):
     model = model_of(problem.kernel, form(vectors))
     X = np.repeat(rows[:4], 200, axis=0)
     X *= (1 + 1e-6 * np.random.default_rng(1).normal(size=X.shape)).astype(np.float32)
-    exact = exact_values(model, vectors, X)[:, 0]
+    exact = exact_decision(model, vectors, X)[:, 0]
     for k in range(0, len(X), 200):
         threshold = float(exact[k]) + 1e-9
         (values,) = decide(model, [form(X)], Wanted(labels_only, threshold))
@@ -100,7 +90,7 @@ def test_sparse_rows_far_from_the_origin_are_decided_by_differences(kernel, n_cl
     X[:, ::7] = 0
     model = model_of(make_kernel(kernel, gamma=0.05), to_csr(X[:60]), n_classes)
     (values,) = decide(model, [to_csr(X[60:])])
-    exact = exact_values(model, X[:60], X[60:])
+    exact = exact_decision(model, X[:60], X[60:])
     np.testing.assert_allclose(values.reshape(exact.shape), exact.astype(float), atol=1e-10)
     assert "does not settle" not in caplog.text
 

@@ -7,7 +7,7 @@ import numpy as np
 from ooc_fw import Model, make_kernel
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.model.machines import Classifier
-from tests.support.reference import kernel_values, to_csr
+from tests.support.reference import exact_sum, kernel_values, to_csr
 
 CLASSES = np.array([-7.0, 3.0, 4.0, 9.0])
 
@@ -62,6 +62,9 @@ def with_numbers(model, **changes):
 
 def exact_decision(model, vectors, X):
     """The decision function by definition, in extended precision, shape (n_rows, k)."""
-    values = kernel_values(model.kernel, X, vectors) + 1
-    columns = [values[:, own.sv] @ own.beta.astype(np.longdouble) for own in model.classifiers]
-    return np.stack(columns, axis=1) / model.numbers("rho")
+    values = kernel_values(model.kernel, X, vectors)
+    columns = []
+    for own in model.classifiers:  # the terms of the bias cancel
+        sums = values[:, own.sv] @ own.beta.astype(np.longdouble) + exact_sum(own.beta)
+        columns.append(sums / np.longdouble(own.rho))
+    return np.stack(columns, axis=1)
