@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import convert
-from ooc_fw.data.labels import (
-    LABEL_ROWS,
-    codes_of,
-    encode_labels,
-    label_map,
-    new_labels,
-)
+from ooc_fw.data.labels import LABEL_ROWS, codes_of, encode_labels, label_map, new_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.rows import (
-    CSRRows,
-    canonical_csr,
-    concat_rows,
-    distinct_rows,
-    take_rows,
-)
+from ooc_fw.data.rows import CSRRows, canonical_csr, concat_rows, distinct_rows, take_rows
 from ooc_fw.data.sources import iter_blocks, split_spans
 from tests.support.contracts import small_table, to_dense
 from tests.support.reference import to_csr
