@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
+from pathlib import Path
 
 from bench.process import ROOT
 
@@ -17,14 +19,16 @@ PACKAGES = ("numpy", "numba", "h5py", "scikit-learn", "scikit-learn-intelex", "x
 
 def environment() -> dict[str, str | int | bool | None]:
     """Flat record of commit, package versions and machine; None for what is not known."""
-    commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", ".", ":!bench/results")
+    installed = {one.name.lower(): one.version for one in metadata.distributions()}
+    info = Path("/proc/cpuinfo")
+    cpu = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
     return {
-        "commit": commit,
+        "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": None if changes is None else bool(changes),
         "python": platform.python_version(),
-        **{f"version_{name}": _version(name) for name in PACKAGES},
-        "cpu": _cpu_model(),
+        **{f"version_{name}": installed.get(name) for name in PACKAGES},
+        "cpu": cpu[1].strip() if cpu else platform.machine(),
         "cpus": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
     }
@@ -32,28 +36,8 @@ def environment() -> dict[str, str | int | bool | None]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        answer = subprocess.run(
-            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return answer.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_model() -> str:
-    """Processor as /proc names it, else its architecture."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
+    return done.stdout.strip()

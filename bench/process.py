@@ -36,29 +36,22 @@ class Measured:
     peak_rss_bytes: int
 
 
-def run_measured(
-    command: Sequence[str | Path],
-    timeout_s: float | None = None,
-    stdin: IO[bytes] | None = None,
-) -> Measured:
+def run_measured(command: Sequence[str | Path], timeout_s: float | None = None) -> Measured:
     """Run a command, with absolute paths, from the project's root and wait for it.
 
     Python may keep bytecode, as an installer does: compiling the project takes 0.1 s of each start.
     The child is killed after `timeout_s`, which is a TimeoutError; a status other than 0 is a
-    ChildError. `stdin` is given to the child and closed here; None leaves it that of this process.
+    ChildError.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.perf_counter()
         child = subprocess.Popen(
             [str(part) for part in command],
-            stdin=stdin,
             stdout=out,
             stderr=err,
             cwd=ROOT,
             env={k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
         )
-        if stdin is not None:
-            stdin.close()  # whoever writes to it has to notice when the child ends
         timer = threading.Timer(timeout_s or threading.TIMEOUT_MAX, child.kill)
         timer.start()
         try:

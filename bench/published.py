@@ -27,11 +27,11 @@ TEXTS = (
 
 
 class Column(NamedTuple):
-    """A column of figures: its head, the field, and whose it is."""
+    """A column of figures: the field, its head, and whose it is."""
 
-    head: str
     field: str
-    of: str = ""  # name of a solver, or the end of a spec; all if empty
+    head: str
+    of: str = ".*"  # a pattern for the specs
 
 
 class Table(NamedTuple):
@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
     heads: tuple[str, ...]
     row: Callable[[Record], tuple[str, ...]]
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
 
 
 def size(value: float) -> str:
@@ -52,21 +52,30 @@ def gap(value: float) -> str:
     return f"{value:.1e}".replace("e-0", "e-")
 
 
-FORMS: dict[str, Callable[[Any], str]] = {
-    "seconds": lambda value: f"{value:.1f} s" if value < 100 else f"{value:.0f} s",
-    "peak_rss_bytes": size,
-    "rows_bytes": size,
-    "memory_limit": lambda value: re.sub(r"(?=[kMG]iB)", " ", value),
-    "certified_gap": gap,
-    "verified_gap": gap,
-    "accuracy": lambda value: f"{100 * value:.2f} %",
-    "roc_auc": "{:.4f}".format,
-    "score": "{:.4f}".format,
-    "passes": "{:.2g}".format,
-    "kernel_evaluations": "{:.1e}".format,
-    "dataset": "`{}`".format,
-    **dict.fromkeys(("iterations", "n_support", "n_trained"), "{:,}".format),
+FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "seconds": ("time", lambda value: f"{value:.1f} s" if value < 100 else f"{value:.0f} s"),
+    "peak_rss_bytes": ("peak", size),
+    "rows_bytes": ("rows", size),
+    "memory_limit": ("limit", lambda value: re.sub(r"(?=[kMG]iB)", " ", value)),
+    "certified_gap": ("certified gap", gap),
+    "verified_gap": ("gap by brute force", gap),
+    "accuracy": ("accuracy", lambda value: f"{100 * value:.2f} %"),
+    "roc_auc": ("ROC AUC", "{:.4f}".format),
+    "score": ("score", "{:.4f}".format),
+    "passes": ("passes", "{:.2g}".format),
+    "kernel_evaluations": ("kernel values", "{:.1e}".format),
+    "iterations": ("iterations", "{:,}".format),
+    "n_support": ("vectors", "{:,}".format),
+    "n_trained": ("rows", "{:,}".format),
+    "dataset": ("`--sets`", "`{}`".format),
 }
+"""The usual head of a field, and the form of its cells."""
+
+
+def columns(fields: str, of: str = ".*", first: str = "") -> list[Column]:
+    """Columns with their usual heads, but that of the first one."""
+    own = [Column(field, FIELDS[field][0], of) for field in fields.split()]
+    return [own[0]._replace(head=first or own[0].head), *own[1:]]
 
 
 def titled(record: Record) -> tuple[str]:
@@ -85,104 +94,60 @@ def by_spec(record: Record) -> tuple[str, str]:
     return record["dataset"], f"`{record['spec']}`"
 
 
+RUN = "rows_bytes memory_limit peak_rss_bytes seconds passes certified_gap accuracy dataset"
 TABLES = {
-    "proof": Table(
-        ("set",),
-        titled,
-        (
-            Column("rows", "rows_bytes"),
-            Column("limit", "memory_limit"),
-            Column("peak", "peak_rss_bytes"),
-            Column("time", "seconds"),
-            Column("passes", "passes"),
-            Column("certified gap", "certified_gap"),
-            Column("accuracy", "accuracy"),
-            Column("`--sets`", "dataset"),
-        ),
-    ),
+    "proof": Table(("set",), titled, columns(RUN)),
     "measured": Table(
         ("set",),
         titled,
-        (
-            Column("ooc-fw", "seconds", "ooc-fw"),
-            Column("peak", "peak_rss_bytes", "ooc-fw"),
-            Column("certified gap", "certified_gap", "ooc-fw"),
-            Column("accuracy", "accuracy", "ooc-fw"),
-            Column("intelex SVC", "seconds", "intelex-svc"),
-            Column("peak", "peak_rss_bytes", "intelex-svc"),
-            Column("accuracy", "accuracy", "intelex-svc"),
-            Column("`--sets`", "dataset"),
-        ),
+        columns("seconds peak_rss_bytes certified_gap accuracy", "ooc-fw.*", "ooc-fw")
+        + columns("seconds peak_rss_bytes accuracy", "intelex-svc.*", "intelex SVC")
+        + columns("dataset"),
     ),
     "noisy": Table(
-        ("set", "solver"),
-        by_spec,
-        (
-            Column("vectors", "n_support"),
-            Column("accuracy", "accuracy"),
-            Column("ROC AUC", "roc_auc"),
-            Column("time", "seconds"),
-            Column("peak", "peak_rss_bytes"),
-        ),
+        ("set", "solver"), by_spec, columns("n_support accuracy roc_auc seconds peak_rss_bytes")
     ),
     "growth": Table(
         ("kind", "rows"),
         lambda record: (record["title"], f"{record['n_rows']:,}"),
-        (
-            Column("ooc-fw", "seconds", "ooc-fw"),
-            Column("kernel values", "kernel_evaluations", "ooc-fw"),
-            Column("peak", "peak_rss_bytes", "ooc-fw"),
-            Column("accuracy", "accuracy", "ooc-fw"),
-            Column("intelex SVC", "seconds", "intelex-svc"),
-            Column("peak", "peak_rss_bytes", "intelex-svc"),
-            Column("accuracy", "accuracy", "intelex-svc"),
-        ),
+        columns("seconds kernel_evaluations peak_rss_bytes accuracy", "ooc-fw.*", "ooc-fw")
+        + columns("seconds peak_rss_bytes accuracy", "intelex-svc.*", "intelex SVC"),
     ),
     "methods": Table(
         ("method",),
         lambda record: (f"`{record['method']}`",),
-        (
-            Column("iterations to 1e-1", "iterations", "tol=1e-1"),
-            Column("to 1e-2", "iterations", "tol=1e-2"),
-            Column("support vectors at 1e-2", "n_support", "tol=1e-2"),
-        ),
+        [
+            Column("iterations", "iterations to 1e-1", ".*tol=1e-1"),
+            Column("iterations", "to 1e-2", ".*tol=1e-2"),
+            Column("n_support", "support vectors at 1e-2", ".*tol=1e-2"),
+        ],
     ),
     "novelty": Table(
         ("ordinary rows of",),
         aimed("class"),
-        (
-            Column("rows", "n_trained", "one-class"),
-            Column("ROC AUC", "score", "one-class"),
-            Column("rows", "n_trained", "sklearn-one-class"),
-            Column("ROC AUC of OneClassSVM", "score", "sklearn-one-class"),
-        ),
+        [
+            Column("n_trained", "rows", "one-class"),
+            Column("score", "ROC AUC", "one-class"),
+            Column("n_trained", "rows", "sklearn-one-class"),
+            Column("score", "ROC AUC of OneClassSVM", "sklearn-one-class"),
+        ],
     ),
     "regression": Table(
         ("target",),
         aimed("column"),
-        (
-            Column("rows", "n_trained", "svr"),
-            Column("R^2, FrankWolfeSVR", "score", "svr"),
-            Column("SVR", "score", "sklearn-svr"),
-            Column("FrankWolfeSVR, epsilon 0", "score", "epsilon=0"),
-            Column("KernelRidge", "score", "kernel-ridge"),
-        ),
+        [
+            Column("n_trained", "rows", "svr"),
+            Column("score", "R^2, FrankWolfeSVR", "svr"),
+            Column("score", "SVR", "sklearn-svr"),
+            Column("score", "FrankWolfeSVR, epsilon 0", "svr:epsilon=0"),
+            Column("score", "KernelRidge", "kernel-ridge"),
+        ],
     ),
     # Of sets and solvers that were named; in no text.
     "runs": Table(
         ("set", "solver"),
         by_spec,
-        (
-            Column("time", "seconds"),
-            Column("peak", "peak_rss_bytes"),
-            Column("accuracy", "accuracy"),
-            Column("ROC AUC", "roc_auc"),
-            Column("score", "score"),
-            Column("certified gap", "certified_gap"),
-            Column("gap by brute force", "verified_gap"),
-            Column("vectors", "n_support"),
-            Column("passes", "passes"),
-        ),
+        columns("seconds peak_rss_bytes accuracy roc_auc certified_gap verified_gap n_support"),
     ),
 }
 
@@ -194,19 +159,11 @@ def markdown(name: str, records: Iterable[Record]) -> str:
         if record["table"] == name:
             cells = rows.setdefault(form.row(record), {})
             for column in form.columns:
-                if _is_of(record, column):
+                if re.fullmatch(column.of, record["spec"]):
                     cells[column] = _cell(record, column.field)
     heads = [*form.heads, *(column.head for column in form.columns)]
     lines = [[*row, *(cells.get(c, "") for c in form.columns)] for row, cells in rows.items()]
     return table(heads, lines)
-
-
-def _is_of(record: Record, column: Column) -> bool:
-    special = [c.of for c in TABLES[record["table"]].columns if "=" in c.of]
-    for end in special:
-        if record["spec"].endswith(end):
-            return column.of == end
-    return column.of in ("", record["solver"])
 
 
 def _cell(record: Record, field: str) -> str:
@@ -215,7 +172,7 @@ def _cell(record: Record, field: str) -> str:
     if record.get(field) is None:
         return ""
     late = "> " if field == "seconds" and record["status"] == "timeout" else ""
-    return late + FORMS.get(field, str)(record[field])
+    return late + FIELDS[field][1](record[field])
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

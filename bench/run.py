@@ -20,32 +20,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.configs import CONFIGS, Runs
-from bench.datasets import DATASETS, DEFAULT_DATA, Prepared, prepare, thinned
+from bench.datasets import DATASETS, DEFAULT_DATA, prepare, thinned
 from bench.environment import environment
 from bench.process import OOC_FW, ChildError, run_measured
 from bench.published import RESULTS, Record, markdown, put, read_lines
-from bench.solvers import Parameters, Problem, Solver, parse_spec
-from bench.solvers.base import missing_packages
+from bench.solvers import Parameters, Problem, Solver, missing, parse_spec
 
 DEFAULT_WORK = Path(tempfile.gettempdir()) / "ooc-fw-bench"
+FACTS = ("gamma", "n_rows", "n_features", "n_classes", "rows_bytes")  # of a set
 FAILURES = ("timeout", "failed")  # statuses of runs without figures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for, then print the tables of it."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
     try:
         groups = chosen(args)
     except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+        parser.error(str(error))
+    # The one way to limit threads that every solver obeys, whichever threading library it brings.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     output = args.work / f"{args.config}.jsonl"
     args.work.mkdir(parents=True, exist_ok=True)
     common = {
         "session": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": args.config,
         **environment(),
-        "threads": limit_cpus(args.threads),
+        "threads": len(os.sched_getaffinity(0)),
         "seed": args.seed,
     }
     if not args.thin:
@@ -73,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--config", choices=CONFIGS, default="readme", help="sets, solvers and tables (readme)")
-    add("--sets", nargs="+", metavar="SET", help=f"only these, of {', '.join(DATASETS)}")
+    add("--sets", nargs="+", choices=DATASETS, metavar="SET", help="only these")
     add("--solvers", nargs="+", metavar="SPEC", help="others: NAME or NAME:key=value,...")
     add("--repeat", type=int, help="runs each")
     add("--thin", type=int, metavar="N", help="only one in N rows of each set, for a look")
@@ -88,34 +90,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def chosen(args: argparse.Namespace) -> list[Runs]:
-    """The runs of a configuration, or those of named sets; ValueError for a name unknown."""
-    groups = list(CONFIGS[args.config])
-    unknown = set(args.sets or ()) - set(DATASETS)
-    if unknown:
-        raise ValueError(f"no set is called {min(unknown)!r}; there are {', '.join(DATASETS)}")
+    """The runs of a configuration, or those of named sets; ValueError for what makes no sense."""
+    groups = CONFIGS[args.config]
     if args.publish and (args.solvers or args.thin):
         raise ValueError("--publish takes the solvers and sets of a configuration as they are")
-    for spec in args.solvers or ():
-        parse_spec(spec)
     known = {name for runs in groups for name in runs.sets}
-    if args.sets and not args.solvers and (other := set(args.sets) - known):
-        raise ValueError(f"{args.config} has no set {min(other)!r}; name solvers with --solvers")
     if args.solvers:
+        for spec in args.solvers:
+            parse_spec(spec)
         return [Runs(tuple(args.sets or known), tuple(args.solvers))]
-    if args.sets:
-        own = (tuple(name for name in runs.sets if name in args.sets) for runs in groups)
-        groups = [replace(runs, sets=sets) for runs, sets in zip(groups, own, strict=True)]
-    return groups
-
-
-def limit_cpus(threads: int | None) -> int:
-    """Hold this process, and so its children, to some CPUs; returns their number.
-
-    The one way that every solver obeys, whichever threading library it brings.
-    """
-    allowed = sorted(os.sched_getaffinity(0))[:threads]
-    os.sched_setaffinity(0, allowed)
-    return len(allowed)
+    wanted = set(args.sets or known)
+    if other := wanted - known:
+        raise ValueError(f"{args.config} has no set {min(other)}; name solvers with --solvers")
+    return [replace(runs, sets=[one for one in runs.sets if one in wanted]) for runs in groups]
 
 
 def measure_set(
@@ -132,16 +119,16 @@ def measure_set(
     for turn in range(args.repeat or runs.repeat):
         for spec in runs.specs:
             solver, parameters = parse_spec(spec)
-            if missing := missing_packages(solver):
+            if lacking := missing(solver):
                 if not turn:
-                    print(f"{spec} is left out: no {', '.join(missing)}", file=sys.stderr)
+                    print(f"{spec} is left out: no {', '.join(lacking)}", file=sys.stderr)
                 continue
             if made[spec] and made[spec][-1]["status"] in FAILURES:
                 continue
             problem = Problem(
                 train=str(prepared.train),
                 test=str(prepared.test),
-                C=prepared.C,
+                C=dataset.C,
                 gamma=prepared.gamma,
                 seed=args.seed,
                 threads=common["threads"],
@@ -153,7 +140,10 @@ def measure_set(
                 **common,
                 "table": runs.table,
                 "command": command,
-                **facts(prepared),
+                "dataset": dataset.name,
+                "title": dataset.title or dataset.name,
+                **{name: getattr(prepared, name) for name in FACTS},
+                "C": dataset.C,
                 "target": problem.target,
                 "solver": solver.name,
                 "spec": spec,
@@ -169,12 +159,6 @@ def measure_set(
             print(line(record), flush=True)
     for records in filter(None, made.values()):
         yield median(records)
-
-
-def facts(prepared: Prepared) -> Record:
-    """What a record says of the set."""
-    names = "title C gamma n_rows n_features n_classes rows_bytes".split()
-    return {"dataset": prepared.name, **{name: getattr(prepared, name) for name in names}}
 
 
 def run_once(solver: Solver, problem: Problem, parameters: Parameters) -> Record:

@@ -15,7 +15,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,8 +81,6 @@ def hinge_pair_gap(
 ) -> float:
     """LIBSVM's stopping violation of an L1-SVM; `dual_coef` is label times weight, y is -1 or +1.
 
-    References
-    ----------
     Chang, Lin (2011), LIBSVM: a library for support vector machines, section 4.1.2.
     """
     minus_y_gradient = y - rbf_sums(X, X[support], dual_coef, gamma)
@@ -97,55 +95,30 @@ def hinge_pair_gap(
 def model_gaps(model: Path, train: Path) -> tuple[Gaps, float | None]:
     """Gaps of a model file over its training file, and the certified gap that it states.
 
-    Of a model with several classifiers the largest of each, each over the rows of its two
-    classes.
-
-    Raises
-    ------
-    ValueError
-        The kernel is not RBF, or the model's support vectors are not the file's rows.
+    The largest of all classifiers, each over the rows of its two classes. A ValueError says that
+    the kernel is not RBF, or that the support vectors are not rows of the file.
     """
     X, labels = read_labelled(train, np.float64)
+    found, stated = [], []
     with h5py.File(model) as file:
         if file.attrs["kernel"] not in (b"rbf", "rbf"):  # older files hold it as str
             raise ValueError(f"{model} has the kernel {file.attrs['kernel']}, not rbf")
-        gamma = float(file.attrs["gamma"])
-        found: list[Gaps] = []
-        stated: list[float] = []
-        for one in _classifiers(file):
-            rows = np.flatnonzero(np.isin(labels, one.classes))
-            y = np.where(labels[rows] == one.classes[1], 1.0, -1.0)
-            places = np.searchsorted(rows, one.rows)
-            if not np.isin(one.rows, rows).all() or (np.sign(one.beta) != y[places]).any():
+        gamma, classes = float(file.attrs["gamma"]), file["classes"][:].astype(np.float64)
+        machines = {name: own[:] for name, own in file["machines"].items()}
+        for k, (start, stop) in enumerate(itertools.pairwise(machines["indptr"].tolist())):
+            pair = classes[[machines["negative"][k], machines["positive"][k]]]
+            sv, beta = machines["sv"][start:stop], machines["beta"][start:stop]
+            penalties = file["penalties"][:][sv] if "penalties" in file else file.attrs["C"]
+            support = file["rows"][:][sv]
+            rows = np.flatnonzero(np.isin(labels, pair))
+            y = np.where(labels[rows] == pair[1], 1.0, -1.0)
+            places = np.searchsorted(rows, support)
+            if not np.isin(support, rows).all() or (np.sign(beta) != y[places]).any():
                 raise ValueError(f"the labels in {model} are not those of its rows in {train}")
-            alpha = np.abs(one.beta)
-            found.append(squared_hinge_gaps(X[rows], y, places, alpha, one.penalties, gamma))
-            stated.append(one.certified_gap)
+            found.append(squared_hinge_gaps(X[rows], y, places, np.abs(beta), penalties, gamma))
+            stated.append(float(machines["certified_gap"][k]))
     worst = Gaps(max(gaps.relative for gaps in found), max(gaps.pair for gaps in found))
     return worst, None if np.isnan(stated).any() else max(stated)
-
-
-class _Classifier(NamedTuple):
-    """What a model file holds of one binary classifier."""
-
-    classes: Vector  # the negative one, then the positive one
-    rows: npt.NDArray[np.int64]  # of the training file, that are its support vectors
-    beta: Vector  # weight times label
-    penalties: Vector | float
-    certified_gap: float  # NaN if unknown
-
-
-def _classifiers(file: h5py.File) -> Iterator[_Classifier]:
-    """Parts of the arrays that all classifiers share."""
-    machines = {name: own[:] for name, own in file["machines"].items()}
-    classes = file["classes"][:].astype(np.float64)
-    rows = file["rows"][:]
-    for k, (start, stop) in enumerate(itertools.pairwise(machines["indptr"].tolist())):
-        sv = machines["sv"][start:stop]
-        penalties = file["penalties"][:][sv] if "penalties" in file else float(file.attrs["C"])
-        pair = classes[[machines["negative"][k], machines["positive"][k]]]
-        gap = float(machines["certified_gap"][k])
-        yield _Classifier(pair, rows[sv], machines["beta"][start:stop], penalties, gap)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

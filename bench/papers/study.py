@@ -210,8 +210,6 @@ def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
     return own | {"points": [*points, *last], "reached": reached}
 
 
-# -- entries ---------------------------------------------------------------------------------------
-
 PRINTED = read_toml("printed.toml")
 """What the papers print, by paper and table."""
 

@@ -1,17 +1,16 @@
 """What all solvers share: the problem they are given, and how a peer is run.
 
-`Solver` is what `bench.run` sees; `Peer` is a solver that fits arrays in RAM, inside a process of
-its own (`bench.solvers.child`).
+A `Peer` fits arrays in RAM, inside a process of its own (`bench.solvers.child`).
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from bench.process import run_measured
 
@@ -37,27 +36,18 @@ class Problem:
     timeout_s: float = 1800.0  # wall time after which a process is given up
 
 
-class Solver(Protocol):
-    """A named way to solve a problem."""
-
-    @property
-    def name(self) -> str:
-        """Its name in specs."""
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Modules it needs beyond the project's own."""
-
-    def parameters(self, given: dict[str, str]) -> Parameters:
-        """Parameters from what a spec gives; ValueError for what makes no sense."""
-
-    def run(self, problem: Problem, parameters: Parameters) -> Figures:
-        """Solve once and measure; raises TimeoutError or `bench.process.ChildError`."""
+Build: TypeAlias = Callable[[Problem, Parameters], Any]
+"""Makes an estimator; called in the child, and imports the package."""
 
 
-def missing_packages(solver: Solver) -> list[str]:
-    """Modules that a solver needs and this environment lacks."""
-    return [name for name in solver.packages if importlib.util.find_spec(name) is None]
+def machine(module: str, name: str, *, seeded: bool = False) -> Build:
+    """What makes an estimator of a package with the parameters as they are."""
+
+    def build(problem: Problem, parameters: Parameters) -> Any:
+        seed = {"random_state": problem.seed} if seeded else {}
+        return getattr(importlib.import_module(module), name)(**parameters, **seed)
+
+    return build
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Peer:
     """A solver with the ``fit`` and ``predict`` of scikit-learn."""
 
     name: str
-    build: Callable[[Problem, Parameters], Any]  # called in the child, and imports the package
+    build: Build
     defaults: Parameters = field(default_factory=dict)
     dtype: str = "float64"  # of the rows it is given
     packages: tuple[str, ...] = ("sklearn",)

@@ -34,24 +34,22 @@ def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:
     if isinstance(peer, Tuned):
         figures = peer.fit(problem, parameters)
         return figures | {"peak_rss_bytes": _peak()}
-    started = time.perf_counter()
     storage = parameters.get("storage")
     X, labels = read_labelled(problem.train, peer.dtype, storage)
     classes = np.unique(labels)
     y = np.searchsorted(classes, labels)  # 0, 1, ... please every peer
-    load_seconds = time.perf_counter() - started
 
     _warm_up(peer.build(problem, parameters), X, y)
     estimator = peer.build(problem, parameters)
     cpu_started, started = time.process_time(), time.perf_counter()
     estimator.fit(X, y)
+    counts = getattr(estimator, "n_support_", None)
     figures = {
         "status": "fitted",
         "seconds": time.perf_counter() - started,
         "cpu_seconds": time.process_time() - cpu_started,
         "peak_rss_bytes": _peak(),  # read here, since testing and checking come later
-        "load_seconds": load_seconds,
-        "n_support": _support_size(estimator),
+        "n_support": int(np.sum(counts)) if counts is not None else None,
         **_judged(estimator, read_labelled(problem.test, peer.dtype, storage), classes),
     }
     if problem.verify and peer.has_pair_gap and problem.gamma and len(classes) == 2:
@@ -82,36 +80,25 @@ def _warm_up(estimator: Any, X: Any, y: npt.NDArray[np.intp]) -> None:
         estimator.fit(X[few], y[few])
 
 
-def _support_size(estimator: Any) -> int | None:
-    counts = getattr(estimator, "n_support_", None)
-    return None if counts is None else int(np.sum(counts))
-
-
 def _judged(estimator: Any, test: tuple[Any, Any], classes: Any) -> Figures:
-    """Accuracies, where a label that training did not have counts as wrong; AUC of two classes."""
+    """Accuracy, where a label that training did not have counts as wrong; AUC of two classes."""
     X, labels = test
     right = classes[np.asarray(estimator.predict(X), dtype=int)] == labels
-    given = np.unique(labels)
-    figures = {
-        "accuracy": float(right.mean()),
-        "balanced_accuracy": float(np.mean([right[labels == label].mean() for label in given])),
-    }
-    if len(classes) == 2 and np.array_equal(given, classes):
-        from sklearn.metrics import average_precision_score, roc_auc_score
+    figures = {"accuracy": float(right.mean())}
+    if len(classes) == 2 and np.array_equal(np.unique(labels), classes):
+        from sklearn.metrics import roc_auc_score
 
         trees = hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function")
         values = estimator.predict_proba(X)[:, 1] if trees else estimator.decision_function(X)
         figures["roc_auc"] = float(roc_auc_score(labels == classes[1], values))
-        figures["average_precision"] = float(average_precision_score(labels == classes[1], values))
     return figures
 
 
 def limit_memory(most: int) -> None:
     """Limit the private memory of this process: a peer that wants more fails, not the machine."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limited = min(most, hard) if hard != resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_DATA, (limited, hard))
 
 
 def main() -> None:

@@ -9,39 +9,32 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from bench.solvers.base import Parameters, Peer, Problem
+from bench.solvers.base import Build, Parameters, Peer, Problem, machine
 
 SVC: Parameters = {"tol": 1e-3, "cache_mb": 2048.0}
+AVERAGED: Parameters = {"average": True}
 
 
-def svc_options(problem: Problem, parameters: Parameters) -> dict[str, Any]:
-    """Arguments common to both classes."""
-    return {
-        "kernel": "rbf",
-        "C": problem.C,
-        "gamma": problem.gamma,
-        "tol": parameters["tol"],
-        "cache_size": parameters["cache_mb"],
-    }
+def svc(package: str) -> Build:
+    """The SVC of scikit-learn or of scikit-learn-intelex."""
 
+    def build(problem: Problem, parameters: Parameters) -> Any:
+        own = {
+            "C": problem.C,
+            "gamma": problem.gamma,
+            "tol": parameters["tol"],
+            "cache_size": parameters["cache_mb"],
+        }
+        return machine(f"{package}.svm", "SVC")(problem, own)
 
-def sklearn_svc(problem: Problem, parameters: Parameters) -> Any:
-    from sklearn.svm import SVC
-
-    return SVC(**svc_options(problem, parameters))
-
-
-def intelex_svc(problem: Problem, parameters: Parameters) -> Any:
-    from sklearnex.svm import SVC
-
-    return SVC(**svc_options(problem, parameters))
+    return build
 
 
 class _Subsampled:
     """An SVC that is fitted to so many random rows."""
 
     def __init__(self, problem: Problem, parameters: Parameters) -> None:
-        self._svc = sklearn_svc(problem, parameters)
+        self._svc = svc("sklearn")(problem, parameters)
         self._rows, self._seed = int(parameters["rows"]), problem.seed
         self.predict, self.decision_function = self._svc.predict, self._svc.decision_function
 
@@ -55,11 +48,7 @@ class _Subsampled:
         return self
 
 
-def linear_sgd(problem: Problem, parameters: Parameters) -> Any:
-    """A linear SVM by stochastic gradients, its iterates averaged: what a kernel has to beat."""
-    from sklearn.linear_model import SGDClassifier
-
-    return SGDClassifier(alpha=parameters["alpha"], average=True, random_state=problem.seed)
+sgd = machine("sklearn.linear_model", "SGDClassifier", seeded=True)
 
 
 def nystroem(problem: Problem, parameters: Parameters) -> Any:
@@ -79,16 +68,9 @@ def nystroem(problem: Problem, parameters: Parameters) -> Any:
         n_jobs=problem.threads,
     )
     if parameters["alpha"]:
-        return make_pipeline(features, linear_sgd(problem, parameters))
+        return make_pipeline(features, sgd(problem, {"alpha": parameters["alpha"], **AVERAGED}))
     # LIBLINEAR weighs the squared slack by C, our problem by C / 2.
     return make_pipeline(features, LinearSVC(C=problem.C / 2, dual="auto"))
-
-
-def hist_boosting(problem: Problem, parameters: Parameters) -> Any:
-    """scikit-learn's boosted trees as they are by default."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=problem.seed)
 
 
 def xgboost(problem: Problem, parameters: Parameters) -> Any:
@@ -106,11 +88,12 @@ def xgboost(problem: Problem, parameters: Parameters) -> Any:
     )
 
 
+boosting = machine("sklearn.ensemble", "HistGradientBoostingClassifier", seeded=True)
 PEERS = (
-    Peer("sklearn-svc", sklearn_svc, SVC, has_pair_gap=True),
+    Peer("sklearn-svc", svc("sklearn"), SVC, has_pair_gap=True),
     Peer(
         "intelex-svc",
-        intelex_svc,
+        svc("sklearnex"),
         {**SVC, "storage": "dense"},  # or sparse; the faster one differs from set to set
         "float32",
         ("sklearn", "sklearnex"),
@@ -119,8 +102,9 @@ PEERS = (
     # LIBSVM on random rows is easily forgotten, and hard to beat on noisy data.
     Peer("subsample", _Subsampled, {"rows": 4000, **SVC}),
     Peer("nystroem", nystroem, {"components": 1000, "alpha": 0.0}, "float32"),
-    Peer("sgd", linear_sgd, {"alpha": 1e-4}),
-    Peer("hist-boosting", hist_boosting, {}, "float32"),
+    # A linear SVM by stochastic gradients, its iterates averaged: what a kernel has to beat.
+    Peer("sgd", sgd, {"alpha": 1e-4, **AVERAGED}),
+    Peer("hist-boosting", boosting, {}, "float32"),
     Peer(
         "xgboost",
         xgboost,

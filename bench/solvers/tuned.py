@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from bench.solvers.base import Figures, Parameters, Peer, Problem
+from bench.solvers.base import Figures, Parameters, Peer, Problem, machine
 
 Array: TypeAlias = Any  # numpy is imported in the child alone; see `bench.process`
 MOST_TEST_ROWS, MOST_TARGETS = 60_000, 4_000
@@ -68,30 +68,6 @@ def novelty_grid(name: str, values: Sequence[float], rows: Array) -> list[Parame
 def regression_grid(rows: Array) -> list[Parameters]:
     """Five C."""
     return [{"C": C, "gamma": 1 / rows.shape[1]} for C in (0.1, 1.0, 10.0, 100.0, 1000.0)]
-
-
-def one_class(problem: Problem, parameters: Parameters) -> Any:
-    from ooc_fw import FrankWolfeOneClass
-
-    return FrankWolfeOneClass(random_state=problem.seed, **parameters)
-
-
-def sklearn_one_class(problem: Problem, parameters: Parameters) -> Any:
-    from sklearn.svm import OneClassSVM
-
-    return OneClassSVM(**parameters)
-
-
-def svr(problem: Problem, parameters: Parameters) -> Any:
-    from ooc_fw import FrankWolfeSVR
-
-    return FrankWolfeSVR(random_state=problem.seed, **parameters)
-
-
-def sklearn_svr(problem: Problem, parameters: Parameters) -> Any:
-    from sklearn.svm import SVR
-
-    return SVR(**parameters)
 
 
 def kernel_ridge(problem: Problem, parameters: Parameters) -> Any:
@@ -149,16 +125,17 @@ NOVELTY: dict[str, Any] = {
 }
 CS, NUS = (0.1, 1.0, 100.0), (0.01, 0.1, 0.5)
 
+one_class = machine("ooc_fw", "FrankWolfeOneClass", seeded=True)
 TUNED = (
     Tuned("one-class", one_class, grid=partial(novelty_grid, "C", CS), **NOVELTY),
     Tuned(
         "sklearn-one-class",
-        sklearn_one_class,
+        machine("sklearn.svm", "OneClassSVM"),
         grid=partial(novelty_grid, "nu", NUS),
         most_rows=MOST_ROWS,
         **NOVELTY,
     ),
-    Tuned("svr", svr, {"epsilon": 0.1}),
-    Tuned("sklearn-svr", sklearn_svr, {"epsilon": 0.1}),
+    Tuned("svr", machine("ooc_fw", "FrankWolfeSVR", seeded=True), {"epsilon": 0.1}),
+    Tuned("sklearn-svr", machine("sklearn.svm", "SVR"), {"epsilon": 0.1}),
     Tuned("kernel-ridge", kernel_ridge),
 )

@@ -1,1 +1,0 @@
-"""Rates of single parts, by pytest-benchmark: ``pytest bench/micro``."""
