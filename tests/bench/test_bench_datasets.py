@@ -12,18 +12,14 @@ from tests.support.files import write_dense
 
 
 @pytest.mark.process
-def test_a_packaged_set_is_converted_once(tmp_path):
-    prepared = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
-    assert (prepared.n_rows, prepared.n_classes) == (1605, 2)
-    assert prepared.gamma > 0
+def test_a_set_is_made_once_or_refused(tmp_path, capsys):
+    small = replace(datasets.DATASETS["clustered-1e4"], source=datasets.Made("clustered", 500))
+    prepared = datasets.prepare(small, tmp_path, tmp_path)
+    assert (prepared.n_rows, prepared.n_features, prepared.n_classes) == (500, 8, 2)
+    assert prepared.rows_bytes == 4 * 500 * 8
     written = prepared.train.stat().st_mtime_ns
-    again = datasets.prepare(datasets.DATASETS["a1a"], tmp_path / "absent", tmp_path)
-    assert again == prepared
-    assert again.train.stat().st_mtime_ns == written
-
-
-@pytest.mark.process
-def test_a_set_without_its_file_is_refused(tmp_path, capsys):
+    assert datasets.prepare(small, tmp_path, tmp_path) == prepared
+    assert prepared.train.stat().st_mtime_ns == written
     assert datasets.main(["w7a", "-o", str(tmp_path / "a.h5"), "--data", str(tmp_path)]) == 1
     assert "w7a.xz" in capsys.readouterr().err
 
@@ -37,17 +33,6 @@ def test_split_keeps_every_row_once_and_relabels(tmp_path):
     assert sorted(train + held_out) == sorted(f"{int(k % 3 == 2)} {k + 1}:1" for k in range(300))
     assert 50 <= len(held_out) <= 130
     assert 0 < sum(line.startswith("1") for line in held_out) < len(held_out)
-
-
-@pytest.mark.process
-def test_the_command_writes_a_made_set_and_its_test_rows(tmp_path, monkeypatch):
-    small = replace(datasets.DATASETS["clustered-1e4"], source=datasets.Made("clustered", 500))
-    monkeypatch.setitem(datasets.DATASETS, "clustered-1e4", small)
-    assert datasets.main(["clustered-1e4", "-o", str(tmp_path / "a.h5")]) == 0
-    for name in ("a.h5", "a-test.h5"):
-        with h5py.File(tmp_path / name) as file:
-            assert file["X"].shape == (500, 8)
-            assert set(file["y"][:]) == {0, 1}
 
 
 @pytest.fixture
