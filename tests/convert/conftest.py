@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from converted import Contents, convert_files, read
+
+from tests.convert.converted import Contents, convert_files, read
 
 
 @pytest.fixture

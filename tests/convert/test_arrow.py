@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from converted import Y, write_table
 
 from ooc_fw.convert.convert import open_table
 from ooc_fw.options import ConvertOptions
+from tests.convert.converted import Y, write_table
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import io
 import h5py
 import numpy as np
 import pytest
-from converted import convert_libsvm, read
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,6 +16,7 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.options import SCALINGS
 from tests.conftest import libsvm_lines
+from tests.convert.converted import convert_libsvm, read
 from tests.support.contracts import to_dense
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"

@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from converted import Y, convert_files, write_hdf5, write_npy, write_table
 
 from ooc_fw.system.errors import InputError
+from tests.convert.converted import Y, convert_files, write_hdf5, write_npy, write_table
 
 # Training files of the option `like`, made when they are named.
 TRAINED = {

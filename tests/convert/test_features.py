@@ -5,7 +5,6 @@ import json
 import h5py
 import numpy as np
 import pytest
-from converted import Y, convert_files, read
 from sklearn.metrics import roc_auc_score
 
 from ooc_fw import FrankWolfeSVC, train_test_split, tune
@@ -14,6 +13,7 @@ from ooc_fw.convert.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
 from ooc_fw.system.errors import DamageError
+from tests.convert.converted import Y, convert_files, read
 from tests.support.methods import grid
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from converted import Y, convert_files, read, write_hdf5, write_npy, write_table
 from pyarrow import dataset, feather
 from scipy.sparse import csr_matrix
 
 from ooc_fw.convert import readers
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
+from tests.convert.converted import Y, convert_files, read, write_hdf5, write_npy, write_table
 from tests.support.methods import grid
 
 # -- numbers: rows X with labels y, and every column a feature -------------------------------------

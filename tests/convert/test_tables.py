@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from converted import Y, convert_libsvm, write_table
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from ooc_fw.data.labels import plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
+from tests.convert.converted import Y, convert_libsvm, write_table
 
 # -- cells -----------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import Nursery
 
 from tests.conftest import libsvm_lines
+from tests.faults.harness import Nursery
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ import shutil
 import signal
 
 import pytest
-from harness import arrays
 
 from ooc_fw import load_model
 from ooc_fw.convert.verify import verify_file
+from tests.faults.harness import arrays
 
 COMMANDS = {
     "dense": "convert {text} {out} --dense",
