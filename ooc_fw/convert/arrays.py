@@ -94,7 +94,7 @@ class ArrayEncoder(readers.Encoder):
             raise InputError(
                 f"{place(int(rows.row_numbers()[k]))}: the value in "
                 f"{self.column_name(rows.indices[k])} is {rows.data[k]:g}: not finite, beyond "
-                f"float32 (3.4e38), or without log1p; replace it"
+                f"float32 (3.4e38), or too low for log1p; replace it"
             )
         if not self.labelled:
             labels = np.zeros(len(rows))

@@ -145,7 +145,7 @@ class CSVTable(TextInput, Table):
         try:
             if len(self._delimiter) > 1 or not self._delimiter.isascii():
                 raise InputError(
-                    f"the delimiter must be one character of ASCII, not {self._delimiter!r}"
+                    f"the delimiter must be one ASCII character, not {self._delimiter!r}"
                 )
             rest = super().blocks()
             first = self._read_header(next(rest, None), options.header)

@@ -319,8 +319,8 @@ class TargetEncoding:
             self._values[name] = of_others.reshape(n_cells, len(ends))
             if readers.are_wrong(self._values[name], log.log1p).any():
                 raise InputError(
-                    f"the mean targets of column {name!r} are beyond float32 (3.4e38), or without "
-                    f"log1p; use another unit, or leave it out"
+                    f"the mean targets of column {name!r} are beyond float32 (3.4e38), or too low "
+                    f"for log1p; use another unit, or leave it out"
                 )
             ranges.append(n_columns, log.log_values(self._values[name]), rows.reshape(-1))
             n_columns += len(ends)

@@ -114,7 +114,7 @@ def label_map(text: str) -> dict[str, str]:
     if len(new) < len(pairs) or "" in new or MISSING_LABELS & {*new.values()}:
         raise InputError(
             f"--labels-as must be LABEL=NEW,... with each label once, * for all others, and no new "
-            f"label that means a missing one, not {text!r}"
+            f"name that means a missing label, not {text!r}"
         )
     return new
 

@@ -42,7 +42,7 @@ def unreadable(path: str, error: BaseException) -> InputError | None:
     """
     match = re.search(r"errno (?:= )?(\d+)", str(error), re.IGNORECASE)
     number = getattr(error, "errno", None) or (int(match[1]) if match else 0)
-    words = f"{path} cannot be read ({os.strerror(number)}); see to its rights, or restore a copy"
+    words = f"{path} cannot be read ({os.strerror(number)}); check its rights, or restore a copy"
     return InputError(words) if number else None
 
 

@@ -91,7 +91,7 @@ COLUMNS = [
     ("a,a,y\n1,2,0\n", Y, r"has two columns of one name"),
     ("a,y\n1,0\n", {**Y, "labels": "y.npy"}, "--label and --labels contradict each other"),
     ("a,y\n1,0\n", {**CSV, "label": None, "labels": "y.npy"}, "in a column: name it with --label"),
-    ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one character of ASCII, not 'ab'"),
+    ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one ASCII character, not 'ab'"),
     ("a,y\n1,0\n", {**Y, "zero_based": True}, "is csv, and --zero-based and --n-features are for"),
     ("1 1:1\n", {**Y, "format": "libsvm"}, "is libsvm, and --label, .* are for other formats"),
     ("a,y\n1,0\n", {**Y, "format": "xml"}, "format must be one of auto, libsvm, csv"),
