@@ -1,4 +1,4 @@
-"""``ooc-fw convert`` and ``split``: data files that are made and divided."""
+"""``ooc-fw convert`` and ``split``: commands that write data files."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _like_model(name: str) -> TrainingFile:
-    """What a model knows of its training file."""
-    from ooc_fw.model.prediction import training_file  # takes 0.05 s, and few are like a model
+    """What the model in the file `name` knows of its training data."""
+    from ooc_fw.model.prediction import training_file  # takes 0.05 s, and few runs need it
     from ooc_fw.model.record import load_model
 
     model = load_model(name)
     if model.scaling is None:
         raise InputError(
-            f"{name} is a model that does not know how its training data were scaled; give the "
+            f"the model {name} does not know how its training data were scaled; give the "
             f"converted training file with --like"
         )
     return training_file(model, name)
 
 
 def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report with counts of classes by their names."""
+    """A report with the number of rows of each class, by its name."""
     result = dict(report)
     counts = result.pop("class_counts").items()
     return result | {"classes": {format_label(label): n for label, n in counts}}
 
 
 def _labels_of(result: Mapping[str, Any], targets: bool | None) -> str:
-    """What labels there are, in words."""
+    """A line that describes the labels."""
     if targets:
         return "labels: targets of a regression"
     return f"classes: {format_value(result['classes'], 10)}"
@@ -80,7 +80,7 @@ def _lines(report: ConversionReport, labels: str) -> list[str]:
     lines += [f"note: {note}" for note in report.notes]
     if report.unseen_labels:
         unseen = format_labels(report.unseen_labels)
-        lines.append(f"labels the training file does not have: {unseen}; their rows are kept")
+        lines.append(f"labels that the training file lacks: {unseen}; their rows are kept")
     return lines
 
 

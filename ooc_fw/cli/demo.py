@@ -32,7 +32,7 @@ convert a1a.t.xz test.h5 --like train.h5
 evaluate model.h5 test.h5
 predict model.h5 a1a.t.xz -o predictions.txt
 """
-"""Commands of the demo on a1a (1605 rows of the UCI Adult set), which comes with the package."""
+"""Commands of the demo. The package includes a1a: 1605 rows of the UCI Adult data."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_commands(commands: str) -> int:
-    """Print and run commands, one a line; returns the status of the first that fails, or `DONE`."""
+    """Print and run commands, one per line; returns the first status that is not `DONE`."""
     for command in commands.strip().splitlines():
         print(f"\n$ ooc-fw {command}", flush=True)
         status = main(shlex.split(command))
@@ -66,7 +66,7 @@ def warm_up(args: argparse.Namespace) -> int:
         contextlib.ExitStack() as stack,
     ):
         _write_classes()
-        logging.disable(logging.WARNING)  # runs that end after a few steps say so
+        logging.disable(logging.WARNING)  # hides warnings of runs that end after a few steps
         stack.callback(logging.disable, logging.NOTSET)
         for place, command in enumerate(work):
             done(place)
@@ -84,7 +84,7 @@ def warm_up(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _sample(directory: str | None = None) -> Iterator[Path]:
-    """Work in a directory with a1a in it, which by default is removed at the end."""
+    """Work in a directory with the a1a files; the default one is temporary."""
     with contextlib.ExitStack() as stack:
         folder = Path(directory) if directory else stack.enter_context(scratch_directory())
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):

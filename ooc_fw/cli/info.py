@@ -1,7 +1,7 @@
-"""``ooc-fw info``: what data or a model hold, what would spoil a model, and the command to go on.
+"""``ooc-fw info``: describes data or a model, warns of faults, and suggests the next command.
 
-Of large files a sample of the rows is read, and all labels (8 bytes each); of text and tables, the
-first block.
+It reads all labels of large files (8 bytes each) and a sample of their rows. Of text and tables it
+reads the first block.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         facts = shown.pop("columns").items()
         shown |= {name: ", ".join(f"{k} {v}" for k, v in held.items()) for name, held in facts}
     indent = max(map(len, shown)) + 2
-    # A dozen classes or columns are listed for people; --json lists all.
+    # People see twelve classes or columns; --json lists all.
     lines = common.wrapped(common.aligned(common.with_scope(shown), 12), indent)
     lines += common.wrapped([f"- {sentence}" for sentence in result["advice"]], 2)
     common.print_result(args, result, [*lines, *common.next_lines(result["next"])])
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, Any]:
-    """Content of a source, of which all labels and a sample of the rows are read."""
+    """Describe a source, from all labels and a sample of the rows."""
     average = source.statistics and source.statistics.average_squared_distance
     blocks = block_slices(source, 0, source.n_rows, 1 << 20)
     chosen = blocks[:: max(1, len(blocks) // 16)]  # at most 31 MiB, from all over the file
@@ -72,7 +72,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     counts = Counter[Any]()
     for _, labels in iter_labels(source) if source.has_labels else ():
         counts.update(count_labels(labels))
-    known = sorted(label for label in counts if label == label != "")  # not a missing one
+    known = sorted(label for label in counts if label == label != "")  # neither NaN nor empty
     classes = {format_label(label): counts[label] for label in known}
     n_missing = counts.total() - sum(classes.values())
     advice = [*_on_source(source, n_bad, len(classes), n_missing)]
@@ -85,7 +85,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "log1p": source.scaling and source.scaling.log1p,
         "shuffled": source.shuffled,
         "sigma2": average,
-        "gamma_auto": 1 / (2 * average) if average else None,  # of the RBF kernel
+        "gamma_auto": 1 / (2 * average) if average else None,  # for the RBF kernel
         "storage": "csr" if source.sparse else "dense",
         "classes": classes if source.has_labels and not source.targets else None,
         "bad_rows": n_bad,
@@ -94,11 +94,11 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
 
 
 def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) -> Iterator[Advice]:
-    """What would spoil a model or slow a run, the most serious first."""
+    """Advice on faults of the data, the most serious first."""
     if n_bad:
         yield (
             f"{n_bad} of the rows that were read hold values that are missing or not finite: "
-            f"training refuses them; replace them, or leave their rows out",
+            f"training refuses them; replace these values, or leave the rows out",
         )
     if not source.has_labels:
         yield ("there are no labels: name them (--label), or give a file of them (--labels)",)
@@ -113,8 +113,8 @@ def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) ->
 def _advised(
     args: argparse.Namespace, advice: list[Advice], *, is_ready: bool = False
 ) -> dict[str, list[str]]:
-    """The sentences, and the command that converts with the options beside them, or trains."""
-    # Of rows that are ready for training, labels may still be elsewhere.
+    """The sentences of advice, and the next command: conversion with their options, or training."""
+    # If rows are ready for training, only options about labels are needed.
     used = [a for a in advice if not is_ready or a[1:2] in (("--label",), ("--task",))]
     options = [word for _, *more in used for word in more]
     words = ["ooc-fw", "train", args.data] if is_ready else shlex.split(conversion(args.data))
@@ -125,7 +125,7 @@ def _advised(
 
 
 def describe_text(args: argparse.Namespace) -> dict[str, Any]:
-    """Content of the beginning of LIBSVM text."""
+    """Describe LIBSVM text, from its first block."""
     stream: Any = iter_libsvm(args.data, zero_based=args.zero_based)
     with contextlib.closing(stream):
         labels, rows = next(stream)

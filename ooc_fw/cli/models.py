@@ -1,4 +1,4 @@
-"""``ooc-fw certify``, ``importance``, ``export``, ``info MODEL``: what a model is and is worth."""
+"""``ooc-fw certify``, ``importance``, ``export`` and ``info MODEL``: commands about a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def certify(args: argparse.Namespace) -> int:
     tol = args.tol
     if model.kind != "exact":
         result["n_support"] = len(model.support_vectors)
-        # The gap is a share of the objective: that which the tolerance allows bounds it.
+        # The gap of landmarks is a share of the objective: take the share that `tol` allows.
         tol = relative_target(tol)
     lines = common.aligned(common.with_scope(result))
     if len(found.classifiers) > 1:
@@ -77,16 +77,16 @@ def export(args: argparse.Namespace) -> int:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file looks like one of ``ooc-fw export``, by the name of its maker."""
+    """Whether a file looks like one of ``ooc-fw export``: it begins with the producer's name."""
     with path.open("rb") as file:
         return b"ooc-fw" in file.read(64)
 
 
 def describe_model(model: Model, name: str) -> dict[str, Any]:
-    """Content of the model in the file `name`; gaps are those of the worst classifier."""
+    """Describe the model in the file `name`; gaps are those of the worst classifier."""
     scope = None if model.certified_gap is None else "all"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
-        scope = "chunk"  # the rows that are kept, and those that came last
+        scope = "chunk"  # the rows that the stream keeps, and the last chunk
     elif model.kind != "exact":
         scope = "span"
     kernel = model.kernel.to_dict()

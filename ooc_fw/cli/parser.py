@@ -1,4 +1,4 @@
-"""The parser of all commands and their arguments, from their declarations."""
+"""The parser of the command line, made from the declarations of commands and arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ooc_fw.system.threads import cpu_count
 class Parser(argparse.ArgumentParser):
     """Argument parser whose errors are one sentence.
 
-    Names of options are written in full: a new option would change what an abbreviation means.
+    Abbreviations of options are refused, since a new option could change their meaning.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -25,20 +25,20 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False, formatter_class=look)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the usage error as a user's mistake."""
+        """Raise the usage error as an InputError."""
         raise InputError(f"{message}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help, or fail as all other output does; argparse ignores that it cannot."""
+        """Print help, and fail if it cannot be written; argparse would ignore that."""
         print(message, end="", file=file)
 
 
 def build_parser() -> Parser:
-    """Parser of all commands."""
+    """Make the parser of all commands."""
     parser = Parser(
         prog="ooc-fw",
         description="Train kernel support vector machines on data larger than memory:\n"
-        "convert LIBSVM text once, train with a certified duality gap, predict.",
+        "convert the data once, train with a certified duality gap, predict.",
     )
     parser.add_argument("--version", action="version", version=f"ooc-fw {ooc_fw.__version__}")
     parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -53,7 +53,7 @@ def build_parser() -> Parser:
 
 
 def _declare(parser: Parser, command: Command) -> None:
-    """Add the arguments of a command."""
+    """Add the arguments of a command to its parser, in their groups."""
     group: argparse._ActionsContainer = parser
     known = {**ARGUMENTS, **command.own}
     for word in command.arguments.split():

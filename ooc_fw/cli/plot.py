@@ -1,4 +1,4 @@
-"""``ooc-fw plot``: logs of training runs as a figure."""
+"""``ooc-fw plot``: draws logs of training runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         {
             f"--panels knows {', '.join(PANELS)}, not {args.panels}": not {*panels} <= {*PANELS},
             f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; give "
-            f"the log of a longer one": all(run.n_events == 0 for run in runs),
+            f"the log of a longer run": all(run.n_events == 0 for run in runs),
         }
     )
     save(draw_runs(runs, panels), output)

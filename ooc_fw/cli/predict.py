@@ -1,4 +1,4 @@
-"""``ooc-fw predict``: labels, decision values and probabilities in the order of the rows."""
+"""``ooc-fw predict``: writes labels, decision values and probabilities in the order of the rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         for block in apply_model(model, args, wanted)
     )
     how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
-    words = [*names, ""]  # the last is that of place -1, of rows without a label
+    words = [*names, ""]  # place -1 is the last one, for rows without a label
     n_rows = 0
     n_unknown = 0
     with ExitStack() as stack:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         if output is not None:
             path = stack.enter_context(files.atomic_path(output))
             file = stack.enter_context(open(path, "w", **how))
-        # A program reads what was predicted to the byte; a terminal would obey it.
+        # Files and pipes get labels byte by byte; on a terminal, control characters are escaped.
         shown = printable if file.isatty() else str
         table = csv.writer(file, lineterminator="\n")
         if is_table:
@@ -92,7 +92,7 @@ def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table
 
 
 def _titles(args: argparse.Namespace, model: Model, names: list[str]) -> list[str]:
-    """Names of the columns of a table."""
+    """Names of the columns of a CSV file."""
     if model.task == "regression":
         return ["row", "prediction"]
     titles = ["row", "label"]
@@ -106,7 +106,7 @@ def _titles(args: argparse.Namespace, model: Model, names: list[str]) -> list[st
 
 
 def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Float64Array:
-    """The prediction of each row, or the place of its class, -1 without a value, and numbers."""
+    """Row by row, the place of the class (-1: none) and numbers to print; or the prediction."""
     if model.task == "regression":
         return values[:, None]
     known = ~without_value(values)
@@ -119,9 +119,9 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Fl
 
 
 def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[Float64Array]:
-    """Values in the order of the user's rows; those of a source that numbers its rows wait in RAM.
+    """Yield values in the order of the user's rows; shuffled rows wait in RAM until all are known.
 
-    InputError, which names the input, unless the numbers are 0 to n_rows - 1, each of them once.
+    InputError, which names the input, unless the row numbers are 0 to n_rows - 1, each once.
     """
     wrong = f"the row numbers stored in {name} do not name each of its rows once; write it again "
     wrong += "with ooc-fw convert"

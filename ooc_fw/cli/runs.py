@@ -1,4 +1,4 @@
-"""What `train`, `tune` and streams share: kernel, log and display, and where the model goes."""
+"""What `train`, `tune` and streams share: the file of the model, kernel, log, display, summary."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 
 class ModelPlace:
-    """The output of a run, which by default replaces a model only.
+    """The output of a run; with its default name it replaces only models.
 
-    The model of a run that was cut off does not replace a file that stood at the output m.h5 when
-    the run began: it goes to m.unfinished.h5. If it cannot be written at the end, it goes to the
-    folder of temporary files, and the run has `failed`. InputError for outputs that cannot be
-    written, or would replace an input.
+    If the output m.h5 exists when the run begins, a run that is cut off does not replace it: its
+    model goes to m.unfinished.h5. A model that cannot be written at the end goes to the folder of
+    temporary files, and the run has `failed`. InputError for outputs that cannot be written, or
+    would replace an input.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -50,12 +50,12 @@ class ModelPlace:
         if given.get("log") is not None:
             outputs.append(Output("log", args.log))
         check_outputs(outputs, [given.get("resume")])
-        if given.get("checkpoint") is not None:  # which may replace what the run resumes from
+        if given.get("checkpoint") is not None:  # may replace the file of --resume, thus comes now
             outputs.append(Output("checkpoint", args.checkpoint))
         check_outputs(outputs, common.inputs_of(args))
 
     def save(self, model: Model, *, complete: bool = True) -> Path:
-        """Write a model that is `complete`, or of a run that was cut off; returns its file."""
+        """Write the model of a run, which was cut off if it is not `complete`; returns its file."""
         path = self.output if complete else self.unfinished
         try:
             model.save(path)
@@ -73,18 +73,18 @@ class ModelPlace:
         return path
 
     def status(self, number: int | None) -> int:
-        """Exit status of a run that the signal of this number ended, if one did."""
+        """Exit status of the run; `number` is that of the signal that ended it, if one did."""
         return 128 + number if number else FAILED if self.failed else DONE
 
     def note(self, path: Path) -> str:
-        """End of a sentence about a model that was written somewhere else."""
+        """End of a sentence: where the model is, if this is not the output."""
         return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
 
 
 def kernel_from(
     args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
 ) -> Kernel:
-    """Kernel of the arguments; gamma auto follows from statistics of the rows of `source`."""
+    """The kernel of the arguments; gamma auto is computed from the rows of `source`."""
 
     def value_of(statistic: Callable[..., float]) -> float:
         with Waiting("statistics", source.n_rows, quiet=args.quiet) as progress:
@@ -97,7 +97,7 @@ def kernel_from(
 
 
 def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:
-    """Log of a run, which begins with its arguments and `facts`; None without ``--log``."""
+    """Open the log of a run and write its arguments and `facts`; None without ``--log``."""
     if args.log is None:
         return None
     begin = {name: getattr(args, name) for name in ("data", "resume", "class_weight")}
@@ -105,7 +105,7 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
 
 
 def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:
-    """Display of a run; other lines of a verbose one would break a line in place."""
+    """The display of a run; not in place if it is verbose, since messages would break the line."""
     return Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
 
 
@@ -115,7 +115,7 @@ def costs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
-    """Warn why a gap is above the tolerance, if it is; `note` says where the model is."""
+    """Warn if a gap is above the tolerance: `why` is the reason, `note` says where the model is."""
     words = "valid but less exact"
     if result["certified_gap"] is None:
         words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
@@ -124,7 +124,7 @@ def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> 
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """Sum a run of ``train`` up in a few lines for people."""
+    """Summarise a run of ``train`` in a few lines for people."""
     certified = result["certified_gap"] is not None
     gap = common.format_gap(result["certified_gap" if certified else "sampled_gap"])
     kind = "certified over all rows" if certified else "over the rows drawn last, not certified"

@@ -1,4 +1,4 @@
-"""``ooc-fw train``: from a data file to a model file."""
+"""``ooc-fw train``: trains a model on a data file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         if resumed is not None:
             options = resumed.options(options)
         source = whole = without_offsets(opened, args.kernel)
-        rows = some = None  # those that are learned, if they are not all
+        rows = some = None  # the rows to learn, None for all
         if args.ordinary is not None:
             _, is_ordinary, words = ordinary_rows(whole, args.ordinary)
             common.say(args, words)
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
             if resumed is not None:
                 resumed = replace(resumed, rows=rows)
             fitted = fit(problem, within, session, resumed, plan)
-            interrupt.defer()  # the model is not lost any more
-            progress.stop()  # calibration has a display of its own
+            interrupt.defer()  # from here on a signal cannot lose the model
+            progress.stop()  # since calibration has a display of its own
             if rows is not None:
                 fitted = fitted.renumbered(rows, whole.n_rows)
             result, number = _save(args, fitted, options, session, place, interrupt)
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> TrainOptions:
-    """Options of the arguments, which have to go together."""
+    """Options of training from the arguments; InputError if arguments contradict each other."""
     if args.C is None:
         args.C = NOVELTY_C if args.task == "novelty" else TrainOptions.C
     needs = {"zero_based": "--stream", "keep": "--stream"}
@@ -117,7 +117,7 @@ def _options(args: argparse.Namespace) -> TrainOptions:
 def _read_problem(
     args: argparse.Namespace, source: RowSource, options: TrainOptions, workers: Workers | None
 ) -> Any:
-    """Problem of the arguments, after passes over labels and for statistics."""
+    """Make the problem: reads the labels, and the rows if gamma depends on them."""
     weights = args.class_weight
     answers, threads = read_answers(args.task, source, options, weighted=weights is not None)
     penalties = None
@@ -143,7 +143,7 @@ def _save(
     place: runs.ModelPlace,
     interrupt: DeferredInterrupt,
 ) -> tuple[dict[str, Any], int | None]:
-    """Calibrate and save the model; its description, and a signal that ended the run."""
+    """Calibrate and save the model; returns its description, and the signal that ended the run."""
     result = describe(fitted)
     model = fitted.model
     number = fitted.signal
@@ -152,7 +152,7 @@ def _save(
     if args.probability and not missing:
         common.say(args, "calibrating on held-out rows")
         try:
-            # The log describes the training run only.
+            # Without a log, which describes the training run only.
             with interrupt.raising(), runs.run_progress(args) as progress:
                 own = replace(session, callbacks=progress.callbacks)
                 model = calibrated(fitted, options, own)
@@ -174,7 +174,7 @@ def _save(
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
-    """Print what ``--dry-run`` asks for: the kind of model, and how the memory is divided."""
+    """Print the kind of model and the division of the memory, for ``--dry-run``."""
     room = plan.memory
     sizes = {"kernel values": room.kernel_values, "rows kept in memory": room.row_cache}
     sizes["all else"] = room.planned - sum(sizes.values())

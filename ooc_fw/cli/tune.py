@@ -1,4 +1,4 @@
-"""``ooc-fw tune``: from a data file to the best kernel, C and gamma, and a model with them."""
+"""``ooc-fw tune``: finds the best kernel, C and gamma for a data file, and trains with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             **wanted,
             **options,
         )
-        interrupt.defer()  # the model is not lost any more
+        interrupt.defer()  # from here on a signal cannot lose the model
         path = place.save(result.model, complete=result.model.status != Status.INTERRUPTED)
     described = describe(result.fitted)
     facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
-    """Command that trains the best candidate on all rows, without a time limit."""
+    """The command that trains the best candidate on all rows without a time limit."""
     best = result.best
     words = ["ooc-fw", "train", args.data, f"--kernel={best.kernel}"]
     words += [f"--C={best.C}", f"--gamma={best.gamma}"]

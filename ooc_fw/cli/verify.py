@@ -1,4 +1,4 @@
-"""``ooc-fw verify``: whether a data file still holds what was written to it."""
+"""``ooc-fw verify``: checks that a data file still holds what was written to it."""
 
 from __future__ import annotations
 

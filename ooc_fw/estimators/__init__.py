@@ -1,4 +1,4 @@
-"""The scikit-learn face of the trainer: one estimator for each kind of problem."""
+"""The scikit-learn interface: one estimator for each task."""
 
 from ooc_fw.estimators.tasks import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR
 

@@ -1,4 +1,4 @@
-"""What all estimators share: parameters, `fit` with checked inputs, and predictions."""
+"""What all estimators share: parameters, `fit`, checks of inputs, and predictions."""
 
 from __future__ import annotations
 
@@ -48,43 +48,43 @@ from ooc_fw.training.choice import check_options
 from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
 
 _WORDS = {
-    "n_jobs": "threads; None is 1, -1 all CPUs",
+    "n_jobs": "number of threads; None means 1, -1 all CPUs",
     "random_state": "source of all random draws; an integer is the seed of ``ooc-fw train --seed``",
     "verbose": "above 0: show progress on standard error",
-    "dask": "None, threads, processes or the address of a cluster: where passes over the data and "
-    "predictions run; other processes read files only",
-    "keep": "rows that `partial_fit` keeps at most, for each pair of classes",
-    "class_weight": "factors of `C` for the rows of each class, by label, 1 for classes left out; "
-    "balanced is n_rows / (n_classes * rows of the class), and rows count by their weight",
-    "probability": "have `predict_proba`: `fit` trains further classifiers without part of the "
-    "rows, on which sigmoids are fitted, which takes up to twice as long; `partial_fit` fits none",
+    "dask": "None, threads, processes or the address of a cluster: where Dask runs passes over the "
+    "data and predictions; processes and clusters need the data in a file",
+    "keep": "largest number of rows that `partial_fit` keeps for each pair of classes",
+    "class_weight": "factors of `C` for the rows of each class, by label; missing classes have 1. "
+    "balanced: n_rows / (n_classes * rows of the class), in which rows count by their weight",
+    "probability": "make `predict_proba` available. `fit` takes up to twice as long: it trains "
+    "more classifiers, without some rows, to fit sigmoids to these rows; `partial_fit` does not",
 }
-"""Meaning of the parameters that are no options of training, or are more here."""
+"""Parameters of the estimators that are not options of training, or mean more than these."""
 
 _ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-    Numbers of the training rows that have weight or are landmarks, and these rows.
+    Numbers of the support vectors or landmarks in the training data, and these rows.
 dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
-    Weight of each of these rows in the decision values, and what is added to the weighted sums.
+    Weight of each of these rows in the decision values; constant added to the weighted sums.
 certified_gap_, fit_status_ : float or None, and int
-    Certified relative duality gap of the worst classifier, if it is certified, and 0 if the gap
-    reached `tol`, otherwise 1, with a warning.
+    Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
+    otherwise 1, with a warning.
 gap_scope_ : str
-    What `certified_gap_` is a gap to: "all", the optimum, or "span", the best weights of these
-    landmarks: see `ooc_fw.landmarks.span`.
+    "all" if `certified_gap_` is the gap to the optimum, "span" if it is the gap to the best
+    weights of the landmarks, see `ooc_fw.landmarks.span`.
 n_iter_, n_features_in_ : int
     Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
     Names of the columns, if a frame, an AnnData or a file names them.
 model_ : ooc_fw.Model
-    What `save` writes; `kind` is "exact" or "landmarks", and `kernel.gamma` what `gamma` stood for.
+    The model that `save` writes; `kind` is "exact" or "landmarks", `kernel.gamma` is a number.
 solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
-    Everything the solver reports; of more than two exact classes, on the first pair."""
+    Everything that the solver reports; for several pairs of classes, about the first pair."""
 
 _Estimator = TypeVar("_Estimator", bound=type)
 
 
 def documented(estimator: _Estimator) -> _Estimator:
-    """Put parameters, and the attributes of all estimators, into the docstring of one."""
+    """Add parameters and common attributes to the docstring of an estimator."""
     declared = [option_fields(each) for each in (KernelOptions, TrainOptions, TaskOptions)]
     words = {name: option.help for record in declared for name, option in record.items()} | _WORDS
     lines = [f"{own.name} : {own.type}\n    {words[own.name]}" for own in fields(estimator)]
@@ -95,7 +95,7 @@ def documented(estimator: _Estimator) -> _Estimator:
 
 @dataclass(eq=False, repr=False)
 class Trainer(BaseEstimator):
-    """`fit`, which is the same for all estimators but for its task, and what follows from it."""
+    """Base of the estimators: `fit` for the task of the class, and everything they share."""
 
     kernel: str = KernelOptions.kernel
     gamma: float | str = KernelOptions.gamma
@@ -113,10 +113,10 @@ class Trainer(BaseEstimator):
     dask: str | None = None
 
     _task: ClassVar[str]
-    """Name of the task, see `ooc_fw.options.TASKS`."""
+    """One of `ooc_fw.options.TASKS`."""
 
     _checks_of_y: ClassVar[Mapping[str, bool] | None] = {}
-    """What scikit-learn is to check of labels or targets; None if `y` is not looked at."""
+    """scikit-learn's checks of labels or targets; None if the estimator ignores `y`."""
 
     def fit(
         self,
@@ -134,20 +134,20 @@ class Trainer(BaseEstimator):
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes, such as a path of a file
-            Rows; `FrankWolfeOneClass` takes all of them for ordinary.
+            Rows; `FrankWolfeOneClass` takes all of them as ordinary.
         y : array-like of shape (n_rows,), path or None
-            Labels of two classes or more, for `FrankWolfeSVR` targets; None takes those stored in
-            the file `X`. `FrankWolfeOneClass` does not look at it.
+            Labels of two classes or more, or targets of `FrankWolfeSVR`; None takes those in the
+            file `X`. `FrankWolfeOneClass` ignores it.
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             They must not be negative; rows of weight 0 are left out.
         checkpoint, checkpoint_every : path, and seconds or text such as "5m"
-            Model file that is written every so often with the weights so far.
+            Model file to which the weights so far are written, and the time between two writes.
         resume : path
             Checkpoint of the same data and parameters, from which the run continues; only
             `max_iter`, `max_time`, `memory_limit` and `n_jobs` may differ.
         log : path
-            File of one JSON object per event, for ``ooc-fw plot``.
+            File for events of the run, one JSON object per line, for ``ooc-fw plot``.
         """
         started = time.perf_counter()
         options = self._options()
@@ -223,7 +223,7 @@ class Trainer(BaseEstimator):
     def _keep(
         self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None
     ) -> None:
-        """Set the attributes of any model."""
+        """Set the attributes that all models have."""
         solutions = [landmarks] if landmarks else [pair.solution for pair in pairs]
         self.model_ = model
         self.pairs_ = pairs
@@ -236,7 +236,7 @@ class Trainer(BaseEstimator):
         self.fit_status_ = int(not Status(model.status).reached)
 
     def _name_features(self) -> None:
-        """Set the names that the data have and scikit-learn did not see."""
+        """Set `feature_names_in_` if the data have names that scikit-learn did not see."""
         self._of_frame = hasattr(self, "feature_names_in_")
         names = self.model_.columns
         if not self._of_frame and names is not None and not are_numbers(names):
@@ -264,17 +264,17 @@ class Trainer(BaseEstimator):
     def _compared(
         self, X: Any, y: Any, read: Callable[[RowSource], npt.NDArray[Any]]
     ) -> tuple[npt.ArrayLike, npt.NDArray[Any]]:
-        """Answers `y`, or those that `read` finds in the file `X`, and predictions."""
+        """The answers and the predictions for `X`; if `y` is no array, `read` finds the answers."""
         if is_array(y):
             return y, self.predict(X)
         with borrow_source(X, y) as source:
             return read(source), self.predict(source)
 
     def _checked(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> tuple[Any, ...]:
-        """Rows, and labels if any, as scikit-learn checks those in RAM, and names of the features.
+        """Let scikit-learn check rows and labels in RAM; returns both, and names of the features.
 
-        scikit-learn demands that frames come with the columns of the frame of `fit`, in their
-        order. Columns of a frame are found by name after a `fit` on anything else with names.
+        After `fit` on a frame, scikit-learn demands frames with the same columns in the same order.
+        After `fit` on other data with names, columns of a frame are found by name.
         """
         check_unmasked(X)
         for each in filter(is_array, y):
@@ -325,9 +325,9 @@ class Trainer(BaseEstimator):
 def _check_files(
     log: StrPath | None, checkpoint: StrPath | None, resume: StrPath | None, inputs: list[Any]
 ) -> None:
-    """InputError if an output cannot be written, or would replace an input."""
+    """Raise InputError if an output cannot be written, or would replace an input."""
     outputs = [] if log is None else [Output("log", log)]
-    check_outputs(outputs, [resume])  # the checkpoint may replace what it resumes from
+    check_outputs(outputs, [resume])  # a new checkpoint may replace the file of `resume`
     if checkpoint is not None:
         outputs.append(Output("checkpoint", checkpoint))
     check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
@@ -336,7 +336,7 @@ def _check_files(
 def _of_weight(
     source: RowSource, sample_weight: npt.ArrayLike | None, C: float
 ) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
-    """Rows whose weight, times `C`, is not 0, their weights, and their numbers unless all have."""
+    """The rows whose weight times `C` is positive, their weights, their numbers (None for all)."""
     if sample_weight is None:
         return source, None, None
     weights = check_sample_weight(sample_weight, source.n_rows, C)
@@ -347,19 +347,19 @@ def _of_weight(
 
 
 def is_out_of_core(X: Any) -> bool:
-    """Whether `X` is read block by block, rather than checked as a whole by scikit-learn."""
+    """Whether `X` is read in blocks, so that scikit-learn does not check it as a whole."""
     package = type(X).__module__.partition(".")[0]
     on_disk = isinstance(X, str | os.PathLike | np.memmap | RowSource) or is_annotated(X)
     return on_disk or package in ("h5py", "dask", "zarr")
 
 
 def is_array(y: Any) -> bool:
-    """Whether labels are values in RAM, rather than in a file."""
+    """Whether labels are given as values, not in a file or stored with the rows."""
     return not (y is None or (is_out_of_core(y) and not isinstance(y, np.memmap)))
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """Count threads by scikit-learn's convention."""
+    """Number of threads, by scikit-learn's convention."""
     if n_jobs is None:
         return 1
     if n_jobs == 0:

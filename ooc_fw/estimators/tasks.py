@@ -1,6 +1,6 @@
-"""The estimators: classification, novelty detection and regression in scikit-learn's terms.
+"""The estimators for scikit-learn: classification, novelty detection and regression.
 
-Data on disk are passed on unread; only arrays in RAM go through scikit-learn's validation.
+scikit-learn validates arrays in RAM only; data on disk are passed on unread.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def _gives_probabilities(estimator: Any) -> bool:
 class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
-    The model is exact if that can be afforded. Else, and if `landmarks` asks for it, the
-    weights of landmarks, N rows of the data, are learned from all rows (``ooc-fw help choose``).
-    More than two classes have a binary classifier for each pair of them (one-versus-one), with
-    landmarks one for each class against the rest.
+    The model is exact if time and memory suffice. Otherwise, or if `landmarks` asks for it, the
+    model learns weights of N rows, the landmarks, from all rows (``ooc-fw help choose``). For more
+    than two classes, an exact model has a binary classifier for each pair (one-versus-one), a
+    landmark model one for each class against the rest.
 
     Rows may be anything that `ooc_fw.open_dataset` takes, and data on disk are never loaded whole.
-    `fit` may read every row again and ends with a certified gap. `partial_fit` reads each row once
-    and keeps at most `keep` of them: its gap, ``solution_.sampled_gap``, is over the last chunk and
-    the rows kept. It says nothing of earlier rows and is no certificate.
+    `fit` may read rows many times and ends with a certified gap. `partial_fit` reads each row once
+    and keeps at most `keep` of them. Its gap, ``solution_.sampled_gap``, holds for the last chunk
+    and the rows that were kept. It says nothing about earlier rows and is not a certificate.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels; of two, the second one is positive. So is the larger class of a pair: the opposite
-        of scikit-learn's sign for more than two classes. The order of classifiers is that of
+        Labels. The larger class of a pair is positive; for more than two classes, scikit-learn has
+        the opposite sign. Classifiers have the order of pairs in
         `ooc_fw.model.machines.class_pairs`.
     coef_ : ndarray of float64, shape (n_classifiers, n_features)
-        Weights of the features, of the linear kernel only.
+        Weights of the features, for the linear kernel only.
     n_support_ : ndarray of int32, shape (n_classes,)
         Number of rows of each class among the support vectors.
     class_weight_ : ndarray of float64, shape (n_classes,)
@@ -94,12 +94,12 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         within = before_calibration(problem, options) if self.probability else options
         fitted = fit(problem, within, session, resumed)
         if self.probability:
-            silent = Session(dask=session.dask, started=session.started)  # the log is of training
+            silent = Session(dask=session.dask, started=session.started)  # without log and display
             try:
                 fitted = replace(fitted, model=calibrated(fitted, options, silent))
             except KeyboardInterrupt:
-                pass  # the classifiers are there
-        self.__dict__.pop("_stream", None)  # `partial_fit` continues with what `fit` finds
+                pass  # keep the model, without probabilities
+        self.__dict__.pop("_stream", None)  # `partial_fit` will continue from this model
         self.classes_: npt.NDArray[Any] = problem.classes
         counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
@@ -112,17 +112,17 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     @property
     def coef_(self) -> Float64Array:
         if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ is there for the linear kernel only")
+            raise AttributeError("coef_ exists for the linear kernel only")
         vectors = self.support_vectors_
         return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order of `Model.decision_function`.
 
-        For two classes of shape (n_rows,): the margin is at -1 and +1, the second class is
-        positive. For more, of shape (n_rows, n_classes): votes of the binary classifiers, with ties
-        ordered by the sums of their decision values, which `model_.decision_function` gives; of a
-        landmark model the decision values of each class against the rest.
+        For two classes, the shape is (n_rows,), the margin is at -1 and +1, and the second class is
+        positive. For more classes, the shape is (n_rows, n_classes). An exact model gives votes,
+        and sums of decision values break ties; a landmark model gives decision values of each class
+        against the rest. `model_.decision_function` has the values of all binary classifiers.
         """
         values = self._decide(X)
         return values if values.ndim == 1 else self.model_.class_scores(values)
@@ -136,11 +136,11 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def predict_proba(self, X: Any) -> Float64Array:
         """Probability of each of `classes_`, in the order of `Model.decision_function`.
 
-        The most probable class may differ from that of `predict` near the decision boundary: the
-        sigmoid of two classes need not be 1/2 if the decision value is 0. A model of
-        `partial_fit`, or of a `fit` that was interrupted, has no probabilities: InputError.
+        Near the decision boundary, the most probable class may differ from that of `predict`: the
+        sigmoid of two classes need not be 1/2 if the decision value is 0. InputError for a model of
+        `partial_fit` or of an interrupted `fit`, which has no probabilities.
         """
-        values = self._decide(X)  # NotFittedError, if there is no model
+        values = self._decide(X)  # NotFittedError if there is no model
         return self.model_.probabilities(values)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
@@ -150,28 +150,28 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             return np.asarray(np.log(self.predict_proba(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Accuracy on `X`, with the labels `y`, or those stored in the file `X` when None."""
+        """Accuracy on `X`; the labels are `y`, or those in the file `X` if `y` is None."""
         labels = self._compared(X, y, lambda source: source.labels(0, source.n_rows))
         return float(accuracy_score(*labels, sample_weight=sample_weight))
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
-        """Train further, on a chunk of rows that need not be seen again.
+        """Update the model with a chunk of rows, which are not needed again.
 
-        Support vectors and the rows of the chunk are trained on, beginning with the weights so far.
-        Where more than `keep` rows remain, training continues with a random share of the rows, past
-        and future. Equal rows with one label count once, so that chunks may come again. An error
-        leaves the model as it was.
+        The model is trained on its support vectors and the rows of the chunk, beginning with the
+        weights so far. If more than `keep` rows have weight, it learns from a random share of past
+        and later rows. Equal rows with the same label count once, so that chunks may come again. An
+        error leaves the model unchanged.
 
-        Kernel and gamma are fixed by the first chunk, which should represent what is to come. After
-        `fit`, training continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may
-        change between calls; other options of training have no effect.
+        The first chunk fixes kernel and gamma; it should represent all rows. After `fit`, training
+        continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may change between
+        calls; other options of training have no effect.
 
         Parameters
         ----------
         X, y
             As for `fit`; any number of rows, of any of the classes.
         classes : array-like of shape (n_classes,)
-            All classes; needed in the first call, and not changed by later ones.
+            All classes; the first call needs them, and later calls cannot change them.
         """
         options = self._options()
         first = not hasattr(self, "model_")
@@ -183,7 +183,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             raise InputError("partial_fit takes no weights of rows or classes; fit does")
         room = KEEP.check("keep", self.keep)
         known = _agreed_classes(None if first else self.classes_, classes)
-        # NaN is found where it is read.
+        # Reading the rows finds NaN, with a better message.
         X, columns = self._checked(X, reset=first, ensure_all_finite=False)
         if is_array(y):
             y = column_or_1d(y, warn=True)
@@ -221,7 +221,7 @@ def _rows_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArr
 def _agreed_classes(
     known: npt.NDArray[Any] | None, classes: npt.ArrayLike | None
 ) -> npt.NDArray[Any]:
-    """The classes of `partial_fit`, `known` from earlier calls or given now."""
+    """The classes of `partial_fit`: given, or `known` from earlier calls; both must agree."""
     given = known if classes is None else np.unique(np.asarray(classes))
     if given is None:
         raise InputError("classes must be given in the first call of partial_fit")
@@ -241,11 +241,11 @@ def _agreed_classes(
 class FrankWolfeOneClass(OutlierMixin, Trainer):
     """Novelty detection by the L2 one-class machine, on data of any size.
 
-    The score of a row is its kernel value with the centre of a ball around the training rows. Rows
-    are novel if it is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
-    slacks, for which ``nu`` has no meaning: give `contamination`. Then `offset_` is that quantile
-    of the scores of the training rows; else it is the score at the margin. What matters is `C`
-    times the number of rows. The gamma "auto" is four times that of the others.
+    The score of a row is its kernel value with the centre of a ball around the training rows. A row
+    is novel if its score is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
+    slacks. In place of ``nu`` give `contamination`: `offset_` is then this quantile of the scores
+    of the training rows; otherwise it is the score at the margin. The product of `C` and the number
+    of rows matters. The gamma "auto" is four times as large as in the other estimators.
 
     Parameters
     ----------
@@ -286,11 +286,11 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         return np.array([len(self.support_)], dtype=np.int32)
 
     def score_samples(self, X: Any) -> Float64Array:
-        """Score of each row, shape (n_rows,): the larger, the more ordinary."""
+        """Score of each row, shape (n_rows,); larger scores are more ordinary."""
         return self.decision_function(X) + self.offset_
 
     def decision_function(self, X: Any) -> Float64Array:
-        """Score minus `offset_` of each row, shape (n_rows,): negative for novel ones."""
+        """Score of each row minus `offset_`, shape (n_rows,); novel rows have negative values."""
         return self._decide(X)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -304,9 +304,9 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
 class FrankWolfeSVR(RegressorMixin, Trainer):
     """Kernel regression with a squared epsilon-insensitive loss, on data of any size.
 
-    Exact on a few thousand rows; on more, the weights of landmarks, N rows of the data, are learned
-    from all rows, and a certified duality gap says how far they are from the best ones. With
-    ``epsilon=0`` it is kernel ridge regression with ``alpha = 1 / C`` and a bias. `C` does not
+    The model is exact on a few thousand rows. On more rows, it learns weights of N rows, the
+    landmarks, from all rows; a certified duality gap bounds how far they are from the best weights.
+    With ``epsilon=0`` it is kernel ridge regression with ``alpha = 1 / C`` and a bias. `C` does not
     depend on the unit of the targets.
 
     Parameters
@@ -338,6 +338,6 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         return self._decide(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
-        """R^2 on `X`, with the targets `y`, or those stored in the file `X` when None."""
+        """R^2 on `X`; the targets are `y`, or those in the file `X` if `y` is None."""
         targets = self._compared(X, y, read_targets)
         return float(r2_score(*targets, sample_weight=sample_weight))

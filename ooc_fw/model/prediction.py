@@ -1,9 +1,9 @@
-"""Decision values of a model on rows that pass block by block, or on the rows of a table.
+"""Decision values of a model on blocks of rows, or on the rows of a table.
 
-All rows are first computed from float32 kernel values, whose error is bounded; rows that the bound
-leaves open are computed again in float64, and those that are still open from differences of rows. A
-warning says how many rows stay open even then. The columns of a table become features as those of
-the training table did.
+All rows are first computed from float32 kernel values, with a bound on the error. If the bound
+leaves a row open, it is computed again in float64, and if need be from differences of rows. A
+warning says how many rows stay open even then. The columns of a table become features in the same
+way as those of the training table.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Largest error of a decision value if the margin (rho of one class, the spread of targets) is 1.
+# Largest error of a decision value, in units of the margin (novelty: rho; regression: the spread).
 DECISION_ACCURACY = 1e-4
-PART_BYTES = 4 << 20  # of dense rows that are decided at once
+PART_BYTES = 4 << 20  # size of a part of a block, as dense rows
 
 
 def rows_at_once(n_features: int) -> int:
-    """Rows that take about `PART_BYTES` when dense."""
+    """Number of dense rows that take about `PART_BYTES`."""
     return max(1, PART_BYTES // (4 * n_features))
 
 
 def suited(model: Model, source: RowSource) -> RowSource:
-    """Rows of `source` like the training rows: the features of the model by name, and scaled.
+    """A source like the training rows: with the features of the model, found by name, and scaled.
 
-    A source that records its scaling is used as it is; all others hold raw rows.
+    A source that records its scaling is used as it is. All other sources hold raw rows.
     """
     places = feature_places(source.columns, model.columns, source.name)
     if places is not None:
@@ -71,8 +71,8 @@ def suited(model: Model, source: RowSource) -> RowSource:
     known = source.scaling
     scaling = model.scaling
     if scaling is None:
-        words = "%s is scaled (%s), and the model has no record of the scaling of its training "
-        words += "data; the values are taken as they are"
+        words = "%s is scaled (%s), but the model does not know how its training data were scaled; "
+        words += "the values are taken as they are"
         if known is not None:
             logger.warning(words, source.name, known.kind)
         return source
@@ -86,9 +86,9 @@ def suited(model: Model, source: RowSource) -> RowSource:
 
 
 def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
-    """Raw rows of any width made like the training rows: scaled, cut or padded with zeros."""
+    """Make raw rows of any width like the training rows: scale them, and cut or pad with zeros."""
     scaling = model.scaling or Scaling("none", False, None, None)
-    # A scaling that moves zero makes sparse rows dense: short parts of each block take less memory.
+    # A scaling that moves zero makes sparse rows dense; small parts of a block save memory.
     step = rows_at_once(model.n_features)
     for block in blocks:
         for start in range(0, len(block), step):
@@ -96,17 +96,17 @@ def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
 
 
 class Wanted(NamedTuple):
-    """What decision values are for."""
+    """What decision values are used for."""
 
-    labels_only: bool = False  # whether they need only be as exact as labels need
-    threshold: float = 0.0  # of the decision values of one classifier, where the label changes
+    labels_only: bool = False  # whether they need be only so exact that labels are right
+    threshold: float = 0.0  # decision value at which the label changes, if there is one classifier
 
 
 class Predictor:
-    """Computes decision values of a model in stages, each for rows that the one before leaves open.
+    """Computes decision values in stages; each takes the rows that the stage before left open.
 
-    There is no stage in float32 if that would leave most of a few support vectors open, or if the
-    sums of many classifiers take longer than the kernel values.
+    There is no stage in float32 if it would leave most of a few sampled support vectors open, or if
+    the sums of many classifiers take longer than the kernel values.
     """
 
     def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
@@ -120,7 +120,7 @@ class Predictor:
                 sizes[k] = one.alpha.sum() or 1.0
             weights.append(Weights(one.sv, one.alpha / sizes[k], one.labels))
         self.function = DecisionFunctions(engine, vectors, weights)
-        # Decision values are those of the function divided by `_scale`, less `_shift`.
+        # Decision values are values of the function, divided by `_scale`, minus `_shift`.
         self._scale = rho / sizes if len(sizes) > 1 else rho[0] / sizes[0]
         self._shift = 0.0
         self._accuracy = DECISION_ACCURACY
@@ -144,7 +144,7 @@ class Predictor:
             self._begins_in_float32 = self._is_open(*self._in_float32(probe)).mean() <= 0.5
 
     def prepare_for(self, source: RowSource) -> None:
-        """Find a shorter way to the labels of many rows."""
+        """If only labels are wanted, prepare a faster way that pays off for many rows."""
 
         def sample() -> tuple[Rows, IsOpen]:
             rows = source.take(sampled_rows(source, source.n_rows))
@@ -154,7 +154,7 @@ class Predictor:
             self.function.compress(sample, source.n_rows)
 
     def __call__(self, block: Rows) -> tuple[Float64Array, int]:
-        """Decision values, NaN for rows that are too large; of how many float64 is not sure."""
+        """Decision values, NaN for rows that are too large; the number of rows that stay open."""
         values = np.full((len(block), *np.shape(self._scale)), np.nan)
         n_open = 0
         stages = [self._in_float32] if self._begins_in_float32 else []
@@ -177,7 +177,7 @@ class Predictor:
         return values, n_open
 
     def _stored(self, rows: Rows) -> Rows:
-        """Rows that the engine takes: dense ones, unless it takes sparse ones."""
+        """Rows as the engine takes them: dense, unless it works on sparse rows."""
         sparse = self.engine.arithmetic.sparse
         return rows.toarray() if isinstance(rows, CSRRows) and not sparse else rows
 
@@ -188,7 +188,7 @@ class Predictor:
         return np.asarray(values / self._scale - self._shift)
 
     def _is_open(self, values: Float64Array, bound: Float64Array) -> npt.NDArray[np.bool_]:
-        """Which rows may have another label, or another decision value if that is wanted."""
+        """Which rows may have another label, or a decision value that is not exact enough."""
         values = self._scaled(values)
         scale = self._scale
         if values.ndim > bound.ndim:
@@ -216,12 +216,12 @@ def decide(
     dask: Any = None,
     name: str = "the data",
 ) -> Iterator[Float64Array]:
-    """Decision values of a source, or of blocks of rows like those of training, block by block."""
+    """Yield decision values in blocks, of a source or of blocks of rows like those of training."""
     source = suited(model, rows) if isinstance(rows, RowSource) else None
     n_rows = 0
     n_open = 0
     n_too_large = 0
-    first = 0  # of these rows
+    first = 0  # position of the first row that is too large
     with ExitStack() as opened:
         engine = opened.enter_context(model.engine(threads))
         predictor = Predictor(model, wanted, engine)
@@ -230,7 +230,7 @@ def decide(
         else:
             name = source.name
             predictor.prepare_for(source)
-            # The engine has threads of its own.
+            # One worker in this process is enough, since the engine has threads of its own.
             workers = opened.enter_context(borrow_workers(dask, threads, here=1))
             slices = block_slices(source, 0, source.n_rows)
             parts = (found for _, found in workers.over(source, _decide_rows, slices, predictor))
@@ -246,8 +246,8 @@ def decide(
         source.check_unchanged()
     if n_too_large > 0:
         row = first if source is None else source.row_ids(first, first + 1)[0]
-        words = "row %d of %s is too large for the %s kernel in float32, and has no prediction, as "
-        words += "%d rows in all; scale the columns as for training, or leave them out"
+        words = "row %d of %s is too large for the %s kernel in float32 and has no prediction, as "
+        words += "%d rows in all; scale the columns as for training, or leave these rows out"
         logger.warning(words, row, name, model.kernel.name, n_too_large)
     if n_open > 0:
         words = "%d of %d rows of %s are so near the boundary, or so large, that float64 "
@@ -262,7 +262,7 @@ def _decide_rows(
 
 
 def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
-    """Which rows have no decision value, since they are too large."""
+    """Which rows have no decision value because they are too large."""
     return np.isnan(values.reshape(len(values), -1)[:, 0])
 
 
@@ -270,13 +270,13 @@ class TableFile(NamedTuple):
     """A table in a file."""
 
     path: str
-    format: str  # of `ooc_fw.data.formats.TABLES`
-    name: str  # for messages
+    format: str  # one of `ooc_fw.data.formats.TABLES`
+    name: str  # name of the table in messages
 
 
 @contextmanager
 def table_in(model: Model, X: Any) -> Iterator[TableFile | None]:
-    """`X` as a table in a file, if the model was trained on one; None for anything else."""
+    """`X` as a table in a file, if the model was trained on a table and `X` is one; else None."""
     names = names_of_frame(X)
     if model.table is None:
         yield None
@@ -304,7 +304,7 @@ def rows_of_table(
     *,
     with_labels: bool = False,
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of a table like that of training; `notes` say what was left out."""
+    """Labels and rows of a table like that of training; adds what was left out to `notes`."""
     options = options or ConvertOptions(like="the model")
     like = training_file(model, str(options.like or "the model"))
     record = like.record
@@ -318,8 +318,8 @@ def rows_of_table(
         encoder = TableEncoder([reader], record, options, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
-                f"{table.name} has no column {record.label!r}, which held the labels in "
-                f"training; name another with --label"
+                f"{table.name} has no column {record.label!r}, which had the labels in "
+                f"training; name another column with --label"
             )
         n_rows = 0
         for block in ordered_map(partial(encoder.parse, reader), reader.blocks()):
@@ -338,7 +338,7 @@ def rows_of_table(
 
 
 def training_file(model: Model, name: str) -> TrainingFile:
-    """What a model of this name knows of the rows that it was trained on."""
+    """What a model, from the file `name`, knows of its training data."""
     return TrainingFile(
         name,
         model.n_features,

@@ -1,4 +1,4 @@
-"""A trained model: its record, and what it says of rows."""
+"""A trained model: its record, and its predictions."""
 
 from __future__ import annotations
 
@@ -52,40 +52,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """Trained classifiers and all that is needed to apply them."""
+    """Trained classifiers and everything that is needed to apply them."""
 
-    kernel: Kernel  # with the number used for gamma
+    kernel: Kernel  # has the number that was used for gamma
     C: float  # penalty in training, before weights of rows and classes
-    classes: npt.NDArray[Any]  # (n_classes,): float64 or text, increasing; of two, the second is +1
-    scaling: Scaling | None  # of the training rows; None when it is unknown
-    status: str  # how training ended, by `ooc_fw.model.machines.worst_status` of all classifiers
+    classes: npt.NDArray[Any]  # (n_classes,): float64 or text, increasing; if two, the second is +1
+    scaling: Scaling | None  # scaling of the training rows; None if it is unknown
+    status: str  # how training ended, see `ooc_fw.model.machines.worst_status`
     support_vectors: Rows  # scaled as in training; all classifiers share them
-    rows: Int64Array  # (n_support,): their numbers in the training data; -1 for what is no row
+    rows: Int64Array  # (n_support,): their row numbers in the training data; -1 if not a row of it
     classifiers: list[Classifier]  # in the order of `class_sides`
-    penalties: Float64Array | None = None  # (n_support,): of each of these rows; None if all have C
-    jitter: float | None = None  # of landmark models: added to the diagonal of the kernel matrix
+    penalties: Float64Array | None = None  # (n_support,): C of each of these rows; None if all = C
+    jitter: float | None = None  # landmark models: added to the diagonal of the kernel matrix
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
-    spread: float | None = None  # of regression: the prediction is offset + spread h(x)
-    epsilon: float | None = None  # of regression: half the width of the tube without losses
-    columns: tuple[str, ...] | None = None  # names of the features, if they have any
+    spread: float | None = None  # regression: the prediction is offset + spread h(x)
+    epsilon: float | None = None  # regression: largest error that costs nothing
+    columns: tuple[str, ...] | None = None  # names of the features, if they are known
     table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
-    # A bit for each training row (`numpy.packbits`), 0 for weight 0; None if all have weight.
+    # A bit for each training row (`numpy.packbits`): 0 if its weight is 0. None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
-    run: str | None = None  # of a checkpoint: what is needed to resume the run, as JSON
+    run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
 
     def __post_init__(self) -> None:
         check_model(self)
 
     @property
     def task(self) -> Literal["classification", "novelty", "regression"]:
-        """What the model is for; of novelty, +1 stands for rows like those of training."""
+        """What the model predicts; novelty gives +1 for rows like the training rows, else -1."""
         if self.spread is not None:
             return "regression"
         return "classification" if self.offset is None else "novelty"
 
     @property
     def kind(self) -> Literal["exact", "landmarks"]:
-        """Whether it is the exact model or was learned in the span of landmarks."""
+        """Whether the model is exact, or has weights on landmarks only."""
         return "exact" if self.jitter is None else "landmarks"
 
     @property
@@ -95,13 +95,13 @@ class Model:
 
     @property
     def n_weighted(self) -> int | None:
-        """Number of training rows that have weight; None if all have, or it is unknown."""
+        """Number of training rows with a positive weight; None if all have one, or if unknown."""
         bits = self.weighted_rows
         return None if bits is None else int(np.bitwise_count(bits).sum())
 
     @property
     def decision(self) -> Decision:
-        """Whether classifiers are of pairs of classes, as of two, or of one against the rest."""
+        """Whether classifiers are for pairs of classes ("ovo") or one against the rest ("ovr")."""
         return "ovr" if len(self.classes) > 2 and self.kind == "landmarks" else "ovo"
 
     @property
@@ -112,17 +112,17 @@ class Model:
     @property
     def named_sides(self) -> list[dict[str, Any]]:
         """Classes of each classifier, for people; "rest" stands for all other classes."""
-        values = [*self.classes.tolist(), "rest"]  # which is at the place `REST`
+        values = [*self.classes.tolist(), "rest"]  # `REST` is -1, the place of the last one
         return [{"negative": values[k], "positive": values[j]} for k, j in self.sides.tolist()]
 
     @property
     def certified_gap(self) -> float | None:
-        """Certified relative gap of the worst classifier; None when one was not certified."""
+        """Certified relative gap of the worst classifier; None if one was not certified."""
         return worst_gap(one.certified_gap for one in self.classifiers)
 
     @property
     def sampled_gap(self) -> float | None:
-        """Sampled relative gap of the worst classifier, no certificate; None when unknown."""
+        """Sampled relative gap of the worst classifier, not a certificate; None if unknown."""
         return worst_gap(one.sampled_gap for one in self.classifiers)
 
     @property
@@ -141,11 +141,11 @@ class Model:
         penalties: Float64Array | None = None,
         **given: Any,
     ) -> Model:
-        """Model of what training returned: of landmarks, or of all pairs of classes.
+        """Make a model of the result of training: a landmark solution, or one for each pair.
 
-        Scaling, names of features and table are those of `data`. Of several pairs, `vectors` are
-        the rows `ooc_fw.model.machines.union_of_rows`; of landmarks, `penalties` are those of all
-        training rows. `given` has other fields: kernel, C, and what belongs to the task.
+        Scaling, names of features and table come from `data`. With several pairs, `vectors` are the
+        rows of `ooc_fw.model.machines.union_of_rows`; with landmarks, `penalties` are those of all
+        training rows. `given` has the other fields: kernel, C, and those of the task.
         """
         if isinstance(solution, LandmarkSolution):
             rows = solution.rows
@@ -169,7 +169,7 @@ class Model:
                 for sv, one in zip(places, own, strict=True)
             ]
             vectors = own[0].support_vectors if vectors is None else vectors
-            if own[0].penalties is not None:  # then all have them
+            if own[0].penalties is not None:  # then all solutions have them
                 penalties = np.empty(len(rows))
                 for here, one in zip(places, own, strict=True):
                     penalties[here] = one.penalties
@@ -189,9 +189,9 @@ class Model:
         )
 
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
-        """Same model, where row k of the training data is row `rows[k]` of others; they increase.
+        """The same model for larger data, in which training row k has the number `rows[k]`.
 
-        With `n_rows`, the number of the others, those that are not in `rows` have the weight 0.
+        `rows` increase. If the number of larger data is given, all their other rows have weight 0.
         """
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
@@ -200,28 +200,28 @@ class Model:
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
     ) -> Float64Array:
-        """Decision values of all rows of `X`, as exact as `DECISION_ACCURACY` if float64 allows.
+        """Decision values of all rows of `X`, with errors up to `DECISION_ACCURACY` if possible.
 
-        A converted file records its scaling and is used as it is; all other rows are raw, and the
-        model scales them like the training rows. Features that have names are found by them.
+        A converted file records its scaling and is used as it is. All other rows are raw, and the
+        model scales them like the training rows. Features with names are found by their names.
 
         Parameters
         ----------
         X : anything `ooc_fw.open_dataset` takes, or a table like the one the model was trained on
             A frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
-            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`. One process
-            parses a table.
+            Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`. Tables are parsed
+            in one process.
         labels_only : bool
-            The values serve for `class_places` only, and fewer rows are computed in float64.
+            Whether only `class_places` uses the values; then fewer rows need float64.
 
         Returns
         -------
         ndarray of float64, shape (n_rows,), or (n_rows, n_classifiers) for more than two classes
-            The margin is at -1 and +1; positive means the larger class of a pair, or the class
-            rather than the rest. Of novelty: the score minus the offset. Of regression: the
-            prediction. Rows of the path of a converted file come in the order of its source, those
-            of an open source as its `labels` do.
+            The margin is at -1 and +1; positive values mean the larger class of a pair, or the
+            class rather than the rest. Novelty: the score minus the offset. Regression: the
+            prediction. For the path of a converted file, values have the order of the rows before
+            conversion; for an open source, the order of its `labels`.
         """
         wanted = Wanted(labels_only)
         n = len(self.classifiers)
@@ -239,7 +239,7 @@ class Model:
             return values
 
     def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
-        """Class values of all rows of `X`, or predictions; see `decision_function`."""
+        """Predicted classes, or numbers of a regression, for all rows; see `decision_function`."""
         values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
         if self.task == "regression":
             return values
@@ -250,17 +250,17 @@ class Model:
         return self.probabilities(self.decision_function(X, threads=threads, dask=dask))
 
     def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
-        """Place in `classes` of the prediction for each row, given its decision values.
+        """Place in `classes` of the prediction for each row, from its decision values.
 
-        At the threshold it is the first of two classes, and that of ordinary rows. InputError for
-        rows without a decision value, since they were too large.
+        A value at the threshold predicts the first of two classes, or an ordinary row in novelty.
+        InputError for rows that were too large and have no decision value.
         """
         unknown = without_value(decision_values)
         if unknown.any():
             raise InputError(
                 f"{np.count_nonzero(unknown)} rows are too large for the {self.kernel.name} kernel "
                 f"in float32 and have no label, first the one at place {unknown.argmax()}; scale "
-                f"the columns as for training, or leave them out"
+                f"the columns as for training, or leave these rows out"
             )
         if len(self.classifiers) > 1:
             return np.asarray(self.class_scores(decision_values).argmax(axis=1))
@@ -268,13 +268,13 @@ class Model:
         return np.asarray(is_above(decision_values, threshold), dtype=np.int64)
 
     def class_scores(self, decision_values: Float64Array) -> Float64Array:
-        """Votes for each of more than two classes, or its decision values against the rest."""
+        """Scores of more than two classes: votes, or decision values of each against the rest."""
         if self.decision == "ovr":
             return decision_values
         return class_scores(decision_values, len(self.classes))
 
     def probabilities(self, decision_values: Float64Array) -> Float64Array:
-        """Probability of each class, shape (n_rows, n_classes), from `decision_function`'s values.
+        """Probability of each class, shape (n_rows, n_classes), from decision values.
 
         InputError if the model is not `calibrated`.
         """
@@ -295,10 +295,10 @@ class Model:
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> Importance:
-        """How much each column matters, over as many `rows` of `X`, or all of them for None.
+        """How much each column matters, from up to `rows` rows of `X`, or all rows for None.
 
-        It is the root mean square derivative of the decision value, or the prediction, by the
-        column, times the standard deviation of the column.
+        The importance is the root mean square derivative of the decision value, or the prediction,
+        by the column, times the standard deviation of the column.
         """
         with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
             return importance_of(self, source, rows, on_rows or (lambda _: None), workers)
@@ -313,12 +313,12 @@ class Model:
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> ModelCertificate:
-        """Certified gap of the model over the rows it was trained on, by a pass over them.
+        """Certify the gap of the model by a pass over its training rows.
 
         `X` has all training rows in their order, and `y` their labels or targets; None takes those
-        in the file `X`. `penalties` are needed for landmark models that were trained with weights
-        of rows. InputError is raised if the rows are others or cannot be read, or penalties are
-        unknown. `on_rows` is told the number of rows that are done.
+        in the file `X`. Landmark models that were trained with weights of rows need `penalties`.
+        InputError is raised if `X` has other rows or cannot be read, or if penalties are unknown.
+        `on_rows` receives the number of rows that are done.
         """
         from ooc_fw.model.certificate import certify_model  # scipy.linalg takes 0.1 s
 
@@ -330,7 +330,7 @@ class Model:
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).
 
-        Those of regression are for targets that are divided by `spread`.
+        Weights of a regression are for targets in units of `spread`.
         """
         weights = np.zeros((len(self.support_vectors), len(self.classifiers)))
         columns, sv, beta = self.entries()
@@ -338,18 +338,18 @@ class Model:
         return weights if self.task == "novelty" else weights / self.numbers("rho")
 
     def entries(self) -> tuple[Int64Array, Int64Array, Float64Array]:
-        """Classifier, place of the vector and `beta` of each weight, one classifier by another."""
+        """Classifier, place of the vector and `beta` of all weights, classifier by classifier."""
         lengths = [len(one.sv) for one in self.classifiers]
         sv = np.concatenate([one.sv for one in self.classifiers])
         beta = np.concatenate([one.beta for one in self.classifiers])
         return np.repeat(np.arange(len(lengths)), lengths), sv, beta
 
     def numbers(self, name: str) -> Float64Array:
-        """A number of each classifier, NaN if it is unknown."""
+        """The field `name` of each classifier, NaN if it is unknown."""
         return np.array([getattr(one, name) for one in self.classifiers], dtype=np.float64)
 
     def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
-        """Open an engine that suits the support vectors, or takes them as `sparse`, too."""
+        """Open an engine that suits the support vectors, or that takes them as `sparse` rows."""
         vectors = self.support_vectors
         if sparse and not isinstance(vectors, CSRRows):
             vectors = CSRRows.from_dense(vectors)
@@ -361,5 +361,5 @@ class Model:
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model file; InputError when there is none, or it is no model, or is damaged."""
+    """Read a model file; InputError if it is missing, is not a model, or is damaged."""
     return read_model(path, Model)

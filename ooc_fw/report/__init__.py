@@ -1,1 +1,1 @@
-"""What a run says of itself: progress, log and figures."""
+"""Reports on runs: progress, logs and figures."""

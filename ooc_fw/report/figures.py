@@ -1,4 +1,4 @@
-"""All figures; matplotlib, an optional package, is imported when one is drawn."""
+"""All figures. matplotlib is an optional package, which is imported only to draw one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PANELS = {
     "support": ("n_support", "support vectors", 1),
     "memory": ("rss_bytes", "resident memory (MiB)", 2**20),
 }
-"""What can be drawn of a run: column of a run, label and unit."""
+"""Panels of a run by name: column of the `Run`, label of the axis, unit."""
 
 
 def check_figure(path: StrPath) -> str:
-    """Format of a figure by its suffix; InputError unless it can be drawn."""
+    """Format of a figure, from its suffix; InputError if it cannot be drawn."""
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
         raise InputError(f"the name of a figure has to end in .png, .svg or .pdf, not {path}")
@@ -44,12 +44,12 @@ def save(figure: Figure, path: StrPath) -> None:
 
 
 def _look() -> AbstractContextManager[None]:
-    """What all figures are drawn within; InputError when matplotlib is not installed."""
+    """Context with the style of all figures; InputError if matplotlib is not installed."""
     try:
         from matplotlib import style
     except ModuleNotFoundError:
         raise InputError(
-            "figures are drawn by matplotlib, which is not installed; add it with "
+            "figures need matplotlib, which is not installed; add it with "
             "pip install 'ooc-fw[plot]'"
         ) from None
     look: AbstractContextManager[None] = style.context(Path(__file__).with_suffix(".mplstyle"))
@@ -58,7 +58,7 @@ def _look() -> AbstractContextManager[None]:
 
 @contextmanager
 def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[Figure, list[Any]]]:
-    """A figure and the axes of panels of this size, two side by side, to draw in."""
+    """A figure, and axes for its panels, two side by side; `inches` is the size of a panel."""
     n_columns = min(2, n_panels)
     n_rows = -(-n_panels // n_columns)
     with _look():
@@ -73,14 +73,14 @@ def _drawing(inches: tuple[float, float], n_panels: int = 1) -> Iterator[tuple[F
 
 
 def _name(label: str) -> str:
-    """A name of the user's data, which is shown as it is, as far as there is room."""
+    """A name from the user's data, shortened if it is long, without mathematical notation."""
     return printable(label if len(label) <= 24 else f"...{label[-21:]}").replace("$", r"\$")
 
 
 def draw_runs(runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS)) -> Figure:
-    """Draw runs against time in common axes, two panels in a row, with one legend.
+    """Draw runs over time: one axes for each of `panels`, two side by side, with one legend.
 
-    `panels` are names in `PANELS`. Runs without any progress have no lines.
+    `panels` are names in `PANELS`. Runs without progress events have no lines.
     """
     handles: dict[str, Any] = {}
     with _drawing((3.6, 2.5), len(panels)) as (figure, all_axes):
@@ -103,7 +103,7 @@ def _draw_run(ax: Any, name: str, run: Run) -> None:
     marker = "o" if run.n_events == 1 else None
     (line,) = ax.plot(x, run.columns[field] / unit, marker=marker, label=_name(run.label))
     gaps = run.columns["certified_gap"]
-    if name == "gap" and (gaps == gaps).any():  # others are NaN
+    if name == "gap" and (gaps == gaps).any():  # if not all of them are NaN
         look = {"linestyle": ":", "marker": "*", "markersize": 9, "markevery": [run.n_events - 1]}
         ax.plot(x, gaps, color=line.get_color(), label="certified gap", **look)
     limits = {"gap": ("tolerance", run.tolerance), "memory": ("memory limit", run.memory_limit)}
@@ -113,16 +113,16 @@ def _draw_run(ax: Any, name: str, run: Run) -> None:
 
 
 def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
-    """Draw the confusion matrix, and ROC, precision against recall and reliability if known.
+    """Draw the confusion matrix, and if they are known ROC, precision and recall, reliability.
 
-    `measures` are those of ``ooc-fw evaluate``, and `seen` its `Judged` rows.
+    `measures` is the result of ``ooc-fw evaluate``, and `seen` its `Judged` rows.
     """
     import numpy as np
     from sklearn.calibration import CalibrationDisplay
     from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
 
     names = [_name(name) for name in measures["classes"]]
-    few = len(names) <= 10  # else there is no room for numbers of rows
+    few = len(names) <= 10  # so that there is room for numbers of rows
     matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
     ranked = measures.get("roc_auc") is not None
     likely = seen.chances is not None
@@ -145,7 +145,7 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
 
 
 def draw_fit(targets: Any, predictions: Any) -> Figure:
-    """Draw predictions against targets, of at most 1,000 rows."""
+    """Draw predictions against targets, for at most 1,000 rows."""
     from sklearn.metrics import PredictionErrorDisplay
 
     with _drawing((4.6, 4.4)) as (figure, (ax,)):
@@ -156,7 +156,7 @@ def draw_fit(targets: Any, predictions: Any) -> Figure:
 
 
 def draw_importance(found: Importance, top: int) -> Figure:
-    """Draw how much the most important columns matter, as bars."""
+    """Draw bars for the `top` most important columns."""
     order = found.order[:top]
     with _drawing((7, 0.9 + 0.22 * len(order))) as (figure, (ax,)):
         ax.barh([_name(found.names[k]) for k in order], found.values[order])

@@ -1,6 +1,6 @@
-"""Progress of a run while it is under way: lines of text, and a log of events.
+"""Progress of a run: lines of text, and a log of events.
 
-tqdm is not used: its import takes a twentieth of a second, and one step may last long.
+tqdm does not suit: its import takes 0.05 s, and it shows nothing during a long step.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINE_SECONDS = 5.0  # between two lines of text
-BAR_SECONDS = 0.2  # between two lines in the same place of a terminal
+LINE_SECONDS = 5.0  # time between two lines of text
+BAR_SECONDS = 0.2  # time between two updates of a line in place on a terminal
 
 
 class Waiting:
-    """Shows on standard error what is under way: on a terminal in place, unless told otherwise.
+    """Shows progress on standard error, by default in place if this is a terminal.
 
-    A thread does so, since one step may last long. Calls say how much is done, in rows or a `unit`.
+    A thread writes the lines, since one step may last long. A call tells how many rows are done.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Waiting:
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Say how much is done, and of how much."""
+        """Tell how much is done, and perhaps the total."""
         self._total = total or self._total
         share = f" {done / self._total:.0%}" if self._total else ""
         self.line = f"{self._what}{share}, {done:,} {self._unit}"
@@ -66,16 +66,16 @@ class Waiting:
 
     def _write(self, line: str) -> None:
         text = f"{line}\n"
-        if self._in_place:  # erase the line before
+        if self._in_place:  # erase the previous line
             text = f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}"
-        with contextlib.suppress(OSError):  # nobody reads it any more
+        with contextlib.suppress(OSError):  # the reader has gone
             print(text, end="", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """Show nothing any more."""
+        """Stop showing progress."""
         self._ended.set()
         if self._thread is not None:
-            self._thread.join(1.0)  # nobody may read the last line
+            self._thread.join(1.0)  # it hangs if nobody reads its last line
             self._thread = None
             if self._in_place:
                 self._write("")
@@ -90,9 +90,9 @@ class Waiting:
 
 
 class Progress(Waiting):
-    """What a run shows and logs; a context manager whose `callbacks` the run gets.
+    """Display and log of a run: a context manager with the `callbacks` for the run.
 
-    The `log` of a `quiet` run is written, too; it is closed at the end.
+    The `log` is written even if the run is `quiet`, and closed at the end.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class Progress(Waiting):
 
 
 class EventLog:
-    """A file with one JSON object a line: ``start`` with `facts`, ``progress``, ``end``.
+    """A file with one JSON object per line: ``start`` with `facts`, ``progress``, ``end``.
 
-    A ``progress`` event holds the state and the memory of the process, in bytes: ten a second at
-    most, and one whenever binary classifier, phase or certified gap change and at the end of a pass
-    over the data. If the file cannot be written, one warning says so and the run continues.
+    A ``progress`` event holds the state, and the memory of the process in bytes. There are at most
+    ten a second, and always one if classifier, phase or certified gap change, or if a pass ends. If
+    the file cannot be written, there is one warning and the run continues.
     """
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:
@@ -143,17 +143,17 @@ class EventLog:
         self._next = 0.0  # when another event is due
         self._last: tuple[object, ...] = ()
         if resume is not None:
-            self._print("")  # the run before may have died within a line
+            self._print("")  # ends a line that the earlier run may have left unfinished
         self.write("start", {"resume": resume, **facts})
 
     def __call__(self, state: SolverState) -> None:
-        """Write the state when it is time."""
+        """Write the state if an event is due."""
         kind = (state.classifier, state.phase, state.certified_gap, state.sweep_fraction == 1)
         now = time.monotonic()
         if now >= self._next or kind != self._last:
             self._last = kind
             self._next = now + 0.1
-            rss = rss_bytes()  # the system may count the peak a moment later
+            rss = rss_bytes()  # the peak of the system may lag behind
             memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}
             self.write("progress", dataclasses.asdict(state) | memory)
 
@@ -177,7 +177,7 @@ class EventLog:
 
 
 def to_json(values: Mapping[str, Any]) -> str:
-    """One line of JSON, in which numbers that are not finite are null."""
+    """One line of JSON; infinite numbers and NaN become null."""
     return json.dumps(_plain(values), allow_nan=False)
 
 

@@ -1,6 +1,6 @@
-"""Logs of training runs, read back.
+"""Reading logs of training runs.
 
-A log holds events of several runs, one after the other, and may end within a line.
+A log may hold the events of several runs, one after the other, and may end within a line.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ooc_fw.system.errors import InputError
 
 @dataclass
 class Run:
-    """One run. Numbers that the log does not have are NaN."""
+    """One run; numbers that are missing in the log are NaN."""
 
-    label: str  # different for each run
-    columns: dict[str, Float64Array]  # of the progress events; time is that of the whole run
-    tolerance: float | None = None  # of the relative gap; None if another gap is compared with it
-    memory_limit: float | None = None  # bytes that the run was allowed, if they are known
+    label: str  # unique name of the run
+    columns: dict[str, Float64Array]  # numbers of the progress events; times since the run began
+    tolerance: float | None = None  # tolerance of the relative gap; None if tol is for another gap
+    memory_limit: float | None = None  # bytes that the run was allowed, or None if unknown
 
     @property
     def n_events(self) -> int:
@@ -35,7 +35,7 @@ class Run:
 
 
 def read_runs(logs: Sequence[str | Path]) -> list[Run]:
-    """All runs of some logs, in their order; InputError for a file that is not a log."""
+    """Read all runs of the logs, in their order; InputError for a file that is not a log."""
     runs: list[Run] = []
     for path in dict.fromkeys(map(Path, logs)):
         groups: list[list[dict[str, Any]]] = []  # events of each run
@@ -62,12 +62,12 @@ def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
     options = events[0]["options"]
     end = events[-1]
     progress = [event for event in events if event["event"] == "progress"]
-    if progress and "certified_gap" in end:  # the last one comes with the end of the run
+    if progress and "certified_gap" in end:  # the last event lacks the gap found at the end
         progress[-1] = progress[-1] | {"certified_gap": end["certified_gap"]}
     names = "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
     columns = {name: _column(progress, name) for name in names}
     begins = 1 + np.flatnonzero(np.diff(_column(progress, "classifier")) > 0)
-    before = np.zeros(len(progress))  # each binary classifier counts from 0
+    before = np.zeros(len(progress))  # the time of each binary classifier begins at 0
     before[begins] = columns["elapsed_s"][begins - 1]
     columns["elapsed_s"] += before.cumsum()
     tolerance = options["tol"] if options["stopping"] == "relative" else None
@@ -78,4 +78,4 @@ def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
 
 def _column(events: Sequence[dict[str, Any]], name: str) -> Float64Array:
     values = np.array([event.get(name) for event in events], dtype=np.float64)
-    return values.reshape(len(events))  # a ValueError for lists of numbers
+    return values.reshape(len(events))  # raises ValueError if a value is a list

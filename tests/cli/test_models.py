@@ -69,7 +69,7 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     assert (result["certified_gap"], result["gap_scope"]) == (gap, own.gap_scope_)
     assert result["n_weighted"] == n_weighted
     told = ooc_fw("info", model).done().words
-    assert f"over {n_weighted} rows alone; all others have no weight)" in told
+    assert f"over {n_weighted} rows only; all others have no weight)" in told
     again = pickle.loads(pickle.dumps(own)).model_
     np.testing.assert_array_equal(again.weighted_rows, own.model_.weighted_rows)
     with h5py.File(data, "w") as file:
