@@ -43,7 +43,6 @@ def test_a_directory_that_cannot_be_written_to(ooc_fw, tmp_path, data_file, mode
     "command",
     [
         "train {data} --C 5 -o {out}",
-        "predict {model} {data} -o {out}",
         "predict {model} {text} -o {out}",
         "convert {text} {out}",
         "convert {text} {out} --sparse --no-shuffle",
@@ -110,13 +109,3 @@ def test_a_full_disk_under_standard_output_is_named(model_file, full_device, unb
             text=True,
         )
     assert (program.returncode, program.stderr) == (3, f"ooc-fw: standard output: {NO_SPACE}\n")
-
-
-@pytest.mark.process
-def test_a_full_disk_under_messages_costs_no_model(data_file, tmp_path, full_device):
-    output = tmp_path / "m.h5"
-    train = [*OOC_FW, "train", data_file, "-o", output]
-    with full_device.open("w") as full:
-        program = subprocess.run(train, stdout=subprocess.PIPE, stderr=full, text=True)
-    assert (program.returncode, program.stdout) == (0, f"{output}\n")
-    assert output.exists()

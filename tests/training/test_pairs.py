@@ -103,26 +103,6 @@ def test_rows_of_a_file_are_read_once_and_may_be_held_on_disk(write, in_ram, tmp
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        pytest.param({"stopping": "meb"}, marks=pytest.mark.grid),
-        pytest.param(SAMPLED | {"stopping": "absolute"}, marks=pytest.mark.grid),
-    ],
-)
-def test_threads_change_no_bit(options):
-    _, problem = make_classes(1, counts=(80,) * 5)
-    options = TrainOptions(**{"C": 10.0, "tol": 1e-4} | options)
-    one, two, three = (fit(problem, replace(options, threads=n)).pairs for n in (1, 2, 3))
-    for first, *others in zip(one, two, three, strict=True):
-        assert first.solution.status is Status.CONVERGED
-        for other in others:
-            np.testing.assert_array_equal(first.solution.rows, other.solution.rows)
-            np.testing.assert_array_equal(first.solution.alpha, other.solution.alpha)
-            assert first.solution.certified_gap == other.solution.certified_gap
-
-
 def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way():
     _, problem = make_classes(3)
     for pair in fit(problem, TrainOptions(tol=1e-17)).pairs:
