@@ -145,6 +145,15 @@ def test_values_are_scaled_before_they_are_rounded(offset, out, scale, log1p):
         np.testing.assert_array_equal(scaled[stored.row], stored.X)
 
 
+@pytest.mark.parametrize("scale", SCALERS)
+def test_a_column_that_rounding_alone_varies_is_constant_and_named(write, out, scale):
+    values = "0.3", "0.30000000000000004"
+    lines = [f"{k % 2} 1:{values[k % 3 > 0]} 2:{k}\n" for k in range(9)]
+    (note,) = convert_libsvm([write("".join(lines))], out, scale=scale).notes
+    assert not read(out).X[:, 0].any()
+    assert note.startswith("feature 1: its values, from 0.2999")
+
+
 # -- later rows, and progress ----------------------------------------------------------------------
 
 

@@ -59,6 +59,7 @@ LONG = f"a,b,y\n1,{'x' * 200_000},0\n2,c,1\n"
 FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
 BOTH = {"target_encode": ["c", "d"], "drop": ["x"], **Y}
 WORDS = "c,d,x,y\n" + "p,q,1,no\nr,s,2,yes\n" * 9
+SUMS = "c,d,x,y\n" + "".join(f"w{k % 1800},q,1,v{k}\n" for k in range(4000))
 ODD = {"v": [["a"], ["b"]], "s": [{"k": 1}, {"k": 2}], "b": [b"1", b"2"], "y": [0, 1]}
 STAMPS = {"t": pa.array([1, 2], pa.timestamp("s")), "y": [0, 1]}
 TWINS = pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])
@@ -135,6 +136,7 @@ MANY_WORDS = [
     (WORDS, {**Y, "target_encode": ["y"]}, "'y' is named by --target-encode and by --label"),
     (WORDS, {**Y, "target_encode": ["z"]}, "lacks column 'z', which --target-encode needs"),
     (WORDS, {**BOTH, "task": "regression"}, "column 'y' does not hold a number but"),
+    (SUMS, BOTH, "'c' has too many words for --target-encode, which takes .* words x classes"),
     (WORDS.replace("yes", "no"), BOTH, "needs rows of two classes, or --task regression"),
     (
         WORDS.replace("no", "2").replace("yes", str(2**130)),

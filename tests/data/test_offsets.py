@@ -5,6 +5,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, tune
 from ooc_fw.data.offsets import without_offsets
@@ -81,6 +82,13 @@ def test_every_way_to_a_model_takes_offsets_away(tmp_path, ooc_fw):
     ooc_fw("train", data, "-o", model, "--C", "10").done()
     ooc_fw("certify", model, data).done()
     assert ooc_fw("evaluate", model, other, "--json").json()["accuracy"] > 0.99
+
+
+@pytest.mark.parametrize(("make", "kernel"), [(csr_array, "rbf"), (np.asarray, "linear")])
+def test_a_warning_names_columns_that_stay_merged(make, kernel, caplog):
+    with open_source(make(times()[0])) as source:
+        without_offsets(source, kernel)
+    assert "column 0: its values cannot be told apart in float32; convert with" in caplog.text
 
 
 @pytest.mark.parametrize(
