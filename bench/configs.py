@@ -1,13 +1,7 @@
 """What `bench.run` crosses: each configuration makes the records of one file of results.
 
-    readme       18 minutes  runs that do not fit in memory; sets in memory beside peers
-    noisy         7 minutes  landmarks and a search on noisy tables, beside trees and linear models
-    growth        8 minutes  time and memory from 1e5 to 1e7 rows
-    methods       1 minute   iterations of the papers' methods
-    novelty       4 minutes  one class, beside scikit-learn's OneClassSVM
-    regression    2 minutes  beside scikit-learn's SVR and KernelRidge
-
-The times are those of two cores, with the sets converted; they are rough.
+On two idle cores they take some minutes: readme 15, noisy 6, growth 10, methods 1, novelty 4,
+regression 2.
 """
 
 from __future__ import annotations
@@ -36,6 +30,7 @@ ORDINARY = {"shuttle": 1, "pendigits": 0, "usps": 1, "mnist": 8}
 TARGETS = {"letter": 0, "pendigits": 15, "skin": 0, "usps": 120}
 
 CONFIGS: dict[str, tuple[Runs, ...]] = {
+    # Runs that do not fit in memory, then sets in memory beside a peer.
     "readme": (
         Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "proof"),
         Runs(("clustered-1e8",), BOUNDED[:1], "proof"),
@@ -44,6 +39,7 @@ CONFIGS: dict[str, tuple[Runs, ...]] = {
         Runs(("topics",), ("ooc-fw", "intelex-svc:storage=sparse"), "measured", 3),
         Runs(("covtype-40k", "w7a", "a9a"), BESIDE_INTELEX, "measured", 3),
     ),
+    # Landmarks and a search on noisy tables, beside trees and linear models.
     "noisy": (
         Runs(
             ("covtype",),

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from bench.process import OOC_FW, ROOT, ChildError, run_measured
 
 DEFAULT_DATA = ROOT.parent / "shared" / "data"
-PACKAGE_DATA = ROOT / "ooc_fw" / "data" / "samples"
+A1A = ROOT / "ooc_fw" / "data" / "samples" / "a1a"
 
 Texts: TypeAlias = Callable[[Path, Path], tuple[Path, Path]]
 """From the data folder and an own folder to write to, the training and the test text."""
@@ -226,7 +226,7 @@ DATASETS = {
         Dataset("shuttle", pair("shuttle/shuttle.scale"), 1000, 16.0),
         Dataset("mnist", pair("mnist/mnist"), 10, 0.025, ("--scale", "maxabs")),
         # Without the data folder.
-        Dataset("a1a", lambda *_: (PACKAGE_DATA / "a1a.xz", PACKAGE_DATA / "a1a.t.xz")),
+        Dataset("a1a", pair(str(A1A))),
         Dataset("topics", generated(topics, 0.5), 10, title="100 topics, sparse"),
         Dataset("calls", generated(calls, 0.25), 1, None, CALLS),
         Dataset("one-hot", Made("one-hot", 3_000_000), title="one-hot categories, sparse"),

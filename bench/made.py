@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -71,20 +72,16 @@ def connections(rng: np.random.Generator, train: Path, test: Path) -> Maker:
     return Maker(X.shape[1], draw, held_out, n_test=min(50_000, len(other_labels)))
 
 
-def clusters(wrong: float) -> Callable[[np.random.Generator], Maker]:
+def clusters(wrong: float, rng: np.random.Generator) -> Maker:
     """Rows of eight columns around random centres, each of one class, with some wrong labels."""
+    centres = rng.random((N_CENTRES, 8))
 
-    def make(rng: np.random.Generator) -> Maker:
-        centres = rng.random((N_CENTRES, 8))
+    def draw(n: int) -> tuple[Any, Any]:
+        places = rng.integers(N_CENTRES, size=n)
+        rows = centres[places] + SPREAD * rng.standard_normal((n, 8))
+        return rows.astype(np.float32), (places + (rng.random(n) < wrong)) % 2
 
-        def draw(n: int) -> tuple[Any, Any]:
-            places = rng.integers(N_CENTRES, size=n)
-            rows = centres[places] + SPREAD * rng.standard_normal((n, 8))
-            return rows.astype(np.float32), (places + (rng.random(n) < wrong)) % 2
-
-        return Maker(8, draw, draw)
-
-    return make
+    return Maker(8, draw, draw)
 
 
 def one_hot(rng: np.random.Generator) -> Maker:
@@ -105,8 +102,8 @@ def one_hot(rng: np.random.Generator) -> Maker:
 
 KINDS: dict[str, Callable[..., Maker]] = {
     "connections": connections,
-    "clustered": clusters(wrong=0),
-    "noisy": clusters(wrong=0.1),
+    "clustered": partial(clusters, 0.0),
+    "noisy": partial(clusters, 0.1),
     "one-hot": one_hot,
 }
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
-OOC_FW = (sys.executable, "-m", "ooc_fw")
-"""The command line of the tool; the same code as the installed ``ooc-fw``."""
+OOC_FW = (sys.executable, "-m", "ooc_fw")  # the same code as the installed ``ooc-fw``
 
 
 class ChildError(RuntimeError):

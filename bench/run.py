@@ -139,7 +139,7 @@ def measure_set(
             record = {
                 **common,
                 "table": runs.table,
-                "command": command,
+                "command": f"{command} --solvers {spec}" if args.solvers else command,
                 "dataset": dataset.name,
                 "title": dataset.title or dataset.name,
                 **{name: getattr(prepared, name) for name in FACTS},

@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.papers.data import SETS, TESTED, Data, load, read_toml
-from bench.published import read_lines, table
+from bench.published import Record, read_lines, table
 from ooc_fw.data.opening import open_source
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.loop import solve
 from ooc_fw.solver.state import SolverState, Status
-
-Record = dict[str, Any]
 
 DECADES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # gaps at which a path notes what it took so far
 GROWTH = 1.05  # factor of the iterations between two points of a path that are kept

@@ -24,9 +24,7 @@ from bench.storage import read_labelled
 from bench.verify import hinge_pair_gap
 
 WARM_UP_ROWS = 100  # of each class
-MEMORY_SHARE = 0.9
-"""Share of the machine's memory that a peer may take; what would take more fails, and is recorded
-as such, before the machine runs out of it."""
+MEMORY_SHARE = 0.9  # of the machine's memory that a peer may take; what would take more fails
 
 
 def run(peer: Peer, problem: Problem, parameters: Parameters) -> Figures:

@@ -12,7 +12,6 @@ CLASSES = {"usps": 3, "kdd-10pc": 3}
 
 
 def made_up(name, *_):
-    """A few rows in as many clouds as there are classes."""
     y = np.arange(120) % CLASSES.get(name, 2)
     X = np.random.default_rng(0).normal(size=(120, 3)) + 1.5 * np.cos(y[:, None] + range(3))
     X, y = X.astype(np.float32), y.astype(float)
@@ -38,15 +37,13 @@ def test_every_entry_is_on_the_page_and_one_can_be_made_again(tmp_path, monkeypa
     page = tmp_path / "RESULTS.md"
     text = page.read_text()
     for words in command.WORDS.values():
-        assert f"## {words['title']}" in text
         assert all(text.count(entry["title"]) == 2 for entry in words["entries"].values())
     assert "|  | iterations | 20,200 / " in text
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
     assert drawn == {path.name for path in (data.HOME / "figures").iterdir()}
     page.write_text(text.replace("| FW, CVM |", "| kept |"))
-    made.clear()  # of the entry to be made all runs are known
+    monkeypatch.setattr(study, "load", None)  # all runs are known
     assert command.main(["partan", "table2", *folders]) == 0
-    assert made == {}
     assert page.read_text() == text.replace("| FW, CVM |", "| kept |")
 
 

@@ -17,17 +17,10 @@ from tests.support.files import write_dense
         ("nystroem:components=30", {"components": 30, "alpha": 0.0}),
         ("tune:max-time=2m", {"max-time": "2m"}),
         ("ooc-fw:sample_size=59,no-certify", {"sample-size": "59", "no-certify": ""}),
-        ("libsvm", "'libsvm'"),
-        ("subsample:row=3", "'row'.*rows"),
-        ("subsample:rows=few", "subsample:rows=few"),
     ],
 )
 def test_specs(spec, parameters):
-    if isinstance(parameters, dict):
-        assert parse_spec(spec) == (SOLVERS[spec.partition(":")[0]], parameters)
-    else:
-        with pytest.raises(ValueError, match=parameters):
-            parse_spec(spec)
+    assert parse_spec(spec) == (SOLVERS[spec.partition(":")[0]], parameters)
 
 
 def test_configurations_name_sets_solvers_and_tables_that_exist():
@@ -43,6 +36,8 @@ def test_configurations_name_sets_solvers_and_tables_that_exist():
     [
         (["--sets", "nothing"], "'nothing'"),
         (["--solvers", "nothing"], "'nothing'"),
+        (["--solvers", "subsample:row=3"], "'row'"),
+        (["--solvers", "subsample:rows=few"], "subsample:rows=few"),
         (["--sets", "usps"], "readme has no set usps"),
         (["--publish", "--thin", "9"], "--publish"),
     ],
@@ -68,7 +63,6 @@ SPECS = "ooc-fw", "sklearn-svc", "hist-boosting", "tune:C=5,max-time=5s"
 
 @pytest.mark.process
 def test_records_are_flat_and_complete(tmp_path, text_file, monkeypatch):
-    """One run of ours and of peers, with gaps by brute force, of a set that is there."""
     cpus = os.sched_getaffinity(0)
     tiny = datasets.Dataset("tiny", lambda *_: (text_file, text_file), C=5)
     monkeypatch.setitem(datasets.DATASETS, "tiny", tiny)
@@ -80,50 +74,42 @@ def test_records_are_flat_and_complete(tmp_path, text_file, monkeypatch):
     for record in records:
         assert not any(isinstance(value, dict | list) for value in record.values())
         assert 0.5 < record["accuracy"] <= record["roc_auc"] <= 1
-        assert record["seconds"] > 0
-        assert record["peak_rss_bytes"] > 1 << 20
+        assert record["seconds"] > 0 < record["peak_rss_bytes"]
     ours, svc, _, searched = records
-    assert (ours["status"], ours["C"], ours["tol"]) == ("converged", 5, 1e-3)
+    assert (ours["status"], ours["C"]) == ("converged", 5)
     assert ours["verified_gap"] == pytest.approx(ours["certified_gap"], rel=0.01, abs=1e-6)
     assert svc["verified_pair_gap"] <= 1.001e-3
     assert searched["certified_gap"] < 1e-3
     assert published.markdown("runs", records).count("| tiny-1in1 |") == len(SPECS)
 
 
-def test_published_records_take_the_place_of_earlier_ones(tmp_path, monkeypatch):
+def test_a_published_record_has_the_median_time_and_replaces_earlier_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "RESULTS", tmp_path)
-    a1a = {"table": "methods", "dataset": "a1a"}
     first, second = configs.CONFIGS["methods"][0].specs[:2]
-    for value, specs in ((1, [second, "ooc-fw"]), (2, [first]), (3, [second])):
-        run.publish("methods", [a1a | {"spec": spec, "value": value} for spec in specs])
-    found = published.read_lines(tmp_path / "methods.jsonl")
-    assert [(one["spec"], one["value"]) for one in found] == [(first, 2), (second, 3)]
-
-
-def test_the_record_of_a_row_has_the_median_time():
-    base = {"status": "fitted", "spec": "s"}
+    base = {"table": "methods", "dataset": "a1a", "spec": second, "status": "fitted"}
     records = [base | {"seconds": seconds} for seconds in (1.0, 3.0, 2.0)]
     records[0]["verified_gap"] = 7
     chosen = run.median([*records, {"status": "failed"}])
-    assert (chosen["seconds"], chosen["verified_gap"], chosen["median_of"]) == (2.0, 7, 3)
-    assert (chosen["seconds_least"], chosen["seconds_most"]) == (1.0, 3.0)
+    for one in (base | {"seconds": 9}, base | {"spec": "gone"}, base | {"spec": first}, chosen):
+        run.publish("methods", [one])
+    (_, found) = published.read_lines(tmp_path / "methods.jsonl")
+    assert (found["seconds"], found["verified_gap"], found["median_of"]) == (2.0, 7, 3)
+    assert (found["seconds_least"], found["seconds_most"]) == (1.0, 3.0)
 
 
 @pytest.fixture
 def ring(tmp_path):
     """A ring of ordinary rows with others in its middle, to train on and to test."""
     rng = np.random.default_rng(0)
-    for name, n in (("train", 300), ("test", 200)):
-        X = rng.normal(size=(n, 2))
-        y = np.where(rng.random(n) < 0.7, 1.0, 0.0)
+    for name in ("train", "test"):
+        X, y = rng.normal(size=(300, 2)), (rng.random(300) < 0.7).astype(float)
         X[y == 1] *= 4 / np.linalg.norm(X[y == 1], axis=1)[:, None]
-        write_dense(tmp_path / f"{name}.h5", X.astype(np.float32), y)
-    return Problem(str(tmp_path / "train.h5"), str(tmp_path / "test.h5"), C=1.0, gamma=1.0)
+        write_dense(tmp_path / name, X.astype(np.float32), y)
+    return Problem(str(tmp_path / "train"), str(tmp_path / "test"), C=1.0, gamma=1.0)
 
 
 @pytest.mark.parametrize("config", ["novelty", "regression"])
 def test_tasks_choose_by_one_part_and_score_on_another(ring, config):
-    """Ours and scikit-learn's agree on what is easy, or solve nearly the same problem."""
     problem = replace(ring, target=1 if config == "novelty" else 0)
     scores = {}
     for spec in configs.CONFIGS[config][0].specs:
