@@ -100,10 +100,12 @@ def test_the_parts_are_the_rows_of_the_file(ooc_fw, tmp_path, monkeypatch, optio
     Path("t.csv").write_text("\n".join(["size,colour,kind", *lines]))
     table = "--label", "kind", "--one-hot", "colour", *options.split()
     ooc_fw("convert", "t.csv", "d.h5", *table).done()
-    command = "split", "d.h5", "train.h5", "test.h5", "--test-share", "0.25"
-    parts = ooc_fw(*command, "--json").json()["parts"]
-    assert [part["n_rows"] for part in parts] == [45, 15]
-    assert [part["classes"] for part in parts] == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
+    command = "split", "d.h5", "train.h5", "test.h5", "--test-share", "0.25", "--json"
+    for seed in range(4):  # one of which would not give the shares by chance
+        parts = ooc_fw(*command, "--seed", seed).json()["parts"]
+        assert [part["n_rows"] for part in parts] == [45, 15]
+        shares = [part["classes"] for part in parts]
+        assert shares == [{"cat": 36, "dog": 9}, {"cat": 12, "dog": 3}]
     X, y, ids = rows_of("d.h5")
     order = np.argsort(ids)
     place = {tuple(row): k for k, row in enumerate(X[order].tolist())}

@@ -105,15 +105,18 @@ def test_text_wider_narrower_and_counted_from_zero(ooc_fw, here):
     assert found[0] == found[1] == found[2]
 
 
-def test_text_of_several_blocks(ooc_fw, model_file, table, write_text, tmp_path):
-    """Wide text is scaled and decided in parts."""
-    text = write_text(np.tile(table.X, (60, 1)), np.tile(table.y, 60))
-    ooc_fw("predict", model_file, text, "-o", tmp_path / "t.csv", "--decision").done()
-    single = numbers(ooc_fw("predict", model_file, write_text(*table), "--decision").out)
-    _, columns = read_csv(tmp_path / "t.csv")
-    assert columns[0] == tuple(map(str, range(12_000)))
-    found = np.array(columns[2], dtype=float)
-    np.testing.assert_allclose(found, np.tile(single, 60), rtol=1e-6, atol=1e-7)
+def test_wide_text_is_decided_in_parts(ooc_fw, here):
+    """Each part, of some hundred rows, keeps its rows and their labels together."""
+    first, *lines = Path("d.txt").read_text().splitlines()
+    Path("wide.txt").write_text("\n".join([f"{first} 9000:1", *lines * 3, ""]))
+    ooc_fw("convert", "wide.txt", "wide.h5", "--no-shuffle").done()
+    ooc_fw("train", "wide.h5", "-o", "new.h5").done()
+    values, accuracies = [], []
+    for name in ("wide.txt", "wide.h5"):
+        values.append(numbers(ooc_fw("predict", "new.h5", name, "--decision").out))
+        accuracies.append(ooc_fw("evaluate", "new.h5", name, "--json").json()["accuracy"])
+    np.testing.assert_allclose(*values, rtol=1e-5, atol=1e-6)
+    assert accuracies[0] == accuracies[1] > 0.85
 
 
 # -- lines and columns -----------------------------------------------------------------------------

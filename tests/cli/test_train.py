@@ -1,6 +1,7 @@
 """``ooc-fw train`` on a data file: what is said of a run, and the model of each task."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -217,11 +218,13 @@ def test_the_model_is_there_if_calibration_ends_early(
     ooc_fw, here, monkeypatch, calibrate, status, said
 ):
     monkeypatch.setattr("ooc_fw.cli.train.calibrated", calibrate)
+    shutil.copy("m.h5", "new.h5")
     outcome = ooc_fw("train", "d.h5", "-o", "new.h5", "--probability", "--json")
-    assert outcome.status == status
+    result = json.loads(outcome.out)
+    assert (outcome.status, result["calibrated"]) == (status, False)
     assert f"{said}: the model gives no probabilities" in outcome.err
-    assert json.loads(outcome.out)["calibrated"] is False
-    model = load_model("new.h5")
+    assert result["model"] == ("new.unfinished.h5" if status else "new.h5")
+    model = load_model(result["model"])
     assert (model.status, model.calibrated) == ("converged", False)
     assert model.certified_gap <= 1e-3
 
