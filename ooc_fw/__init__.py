@@ -32,9 +32,9 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ``guides/``       the texts that ``ooc-fw help TOPIC`` prints, and examples that can be run
 ================  =================================================================================
 
-``ooc-fw train`` starts in ``cli/train.py``, which calls `fit` (``training/fit.py``). An exact model
-takes `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and
-`certify` (``certificate/sweep.py``), a landmark model `solve_landmarks` (``landmarks/solve.py``).
+``ooc-fw train`` starts in ``cli/train.py``, which calls `fit` (``training/fit.py``). For an exact
+model this calls `train_exact` (``training/pairs.py``), `solve_problem` (``solver/loop.py``) and
+`certify` (``certificate/sweep.py``); for landmarks `solve_landmarks` (``landmarks/solve.py``).
 
 Before a run, ``training/choice.py`` chooses the kind of model, ``system/memory.py`` divides
 ``--memory``, and ``data/opening.py`` opens the files. ``training/checkpoint.py`` says what is in a
@@ -50,20 +50,20 @@ support vector     a vertex with positive weight
 gradient           (Qa)_i of row i: its label times its decision value, plus a_i / C_i
 rho                a'Qa: twice the objective, and the margin before the model is scaled
 relative gap       1 - min_i (Qa)_i / rho, over all rows (certified) or over drawn rows (sampled)
-oracle             proposes rows for the active set: the row of least gradient, or many violators
-step rule          moves the weights: toward, away, pairwise, PARTAN or corrective steps
+oracle             the search for new vertices: for the row of least gradient, or for many violators
+step rule          the way a step moves the weights: toward, away, pairwise, PARTAN or corrective
 look               one search of the oracle: it computes the gradients of a block of rows
 violator           a row whose gradient is below rho (1 - relative tolerance)
 pass               one reading of all rows, in blocks. The number of passes of a run is its number
                    of kernel values, divided by rows times support vectors
 certificate        the gap over all rows from a pass, plus a bound on all rounding errors
-screening          proves by a bound that the next pass can skip a row
+screening          a bound for a row, which shows that the next pass can skip the row
 binary classifier  a model of two classes. For more classes, an exact model has one classifier for
                    each pair of classes, a landmark model one for each class against the rest
 landmark           a row to which a landmark model gives a weight, of either sign
-span               all models with weights on given landmarks; landmark models have their gap in it
+span               all models with weights on the same landmarks; a landmark gap is to the best one
 checkpoint         a file with the model of an unfinished run, from which the run can resume
-warm start         begins a run with the weights of an earlier model
+warm start         the start of a run from the weights of an earlier model
 =================  ================================================================================
 """
 

@@ -191,7 +191,7 @@ class KernelOptions(_Checked):
         **POSITIVE,
     )
     degree: int = option(2, "exponent of the poly kernel", **_INT32)
-    coef0: float = option(0.0, "constant added in the poly kernel", low=0, high=1e100)
+    coef0: float = option(0.0, "constant term of the poly kernel", low=0, high=1e100)
 
 
 @_documented
@@ -206,17 +206,17 @@ class TrainOptions(_Checked):
     # Names are checked against the registry of step rules, which this module cannot import.
     method: str = option("auto", "step rule: auto, fw, mfw, swap, swap2, partan, cvm, corrective")
     lmo: str = option(
-        "auto", "rows the oracle looks at: all or a sample", choices=("auto", "full", "sampled")
+        "auto", "rows of the oracle: full (all) or sampled", choices=("auto", "full", "sampled")
     )
     start: str = option(
-        "random", "vertices at the start: random or far apart", choices=("random", "farthest")
+        "random", "first vertices: random, or the farthest pair", choices=("random", "farthest")
     )
     sample_size: int = option(
         194, "rows that the sampled oracle draws; method corrective looks at blocks", **COUNT
     )
-    tol: float = option(1e-3, "duality gap at which training may end", **POSITIVE)
+    tol: float = option(1e-3, "duality gap at which training ends", **POSITIVE)
     stopping: str = option(
-        "relative", "kind of gap that tol limits", choices=("relative", "absolute", "meb")
+        "relative", "gap of tol: relative, absolute or meb", choices=("relative", "absolute", "meb")
     )
     certify: bool = switch("--no-certify", "skip the pass that certifies the gap", default=True)
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
@@ -339,7 +339,7 @@ class ConvertOptions(_Checked):
         metavar="TASK",
     )
     one_hot: Sequence[str] = option(
-        (), "columns of which each category becomes a feature of 0 and 1, with commas", **_COLUMNS
+        (), "columns, with commas; each category in them becomes a feature of 0 and 1", **_COLUMNS
     )
     target_encode: Sequence[str] = option(
         (),

@@ -67,7 +67,7 @@ ARGUMENTS = {
     "output": file_option("model file to write (default: DATA with suffix .model.h5)", "MODEL"),
     "task": Option(
         "classification",
-        "classification, regression, or novelty, which predicts 1 for rows like these, else -1",
+        "classification, regression, or novelty: predict 1 for rows like these, -1 for others",
         choices=options.TASKS,
         metavar="TASK",
     ),
@@ -80,8 +80,8 @@ ARGUMENTS = {
     "probability": flag("train a model that gives probabilities; takes up to twice the time"),
     "class_weight": Option(
         None,
-        "factors of C for some classes, such as --class-weight=-1=1,1=9; balanced: the more rows a "
-        "class has, the smaller is its factor",
+        "factors of C for some classes, such as --class-weight=-1=1,1=9; balanced: inversely "
+        "proportional to the number of rows of the class",
         read=_class_weight,
         metavar="balanced|LABEL=W,...",
     ),

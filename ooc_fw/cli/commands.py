@@ -38,8 +38,8 @@ class Command(NamedTuple):
 
 _ALSO_TEXT = f"{ARGUMENTS['data'].help}, LIBSVM text, CSV, Parquet, Arrow; - is standard input"
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
-_INPUTS = """IN [IN ...] OUT.h5: text or CSV (also compressed), Parquet or Arrow files or
-folders of them, .npy, HDF5, zarr; - is standard input"""
+_INPUTS = """inputs, then OUT.h5. Inputs are text or CSV (also compressed), Parquet or Arrow
+files or folders of them, .npy, HDF5, zarr, or - for standard input"""
 _PREDICTIONS = "file for predictions: FILE.csv has columns, any other name has the printed lines"
 
 COMMANDS = {
@@ -84,8 +84,8 @@ the order of the rows and the scaling.""",
         "train.run",
         """Train a model.
 
-A kernel support vector machine (squared hinge loss) learns a file of any size;
-its duality gap over all rows is certified.
+The model is a kernel support vector machine (squared hinge loss). The data file
+may have any size. The duality gap over all rows is certified.
 
   ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m""",
         """data label output task C kernel gamma tol memory_limit max_time probability
@@ -133,7 +133,7 @@ before any shuffling. Text and tables are converted like the training data.""",
         "evaluate.run",
         """Measure how good a model is on labelled rows.
 
-Labels that the model does not know count as wrong. scikit-learn's measures.""",
+Unknown labels count as wrong. The measures are those of scikit-learn.""",
         """model data label positive threshold threads dask figure
         data: labels x_name zero_based messages: json quiet|verbose""",
         _TEXT,
@@ -142,8 +142,8 @@ Labels that the model does not know count as wrong. scikit-learn's measures.""",
         "models.importance",
         """Measure how much each column matters to a model.
 
-The root mean square change of the decision value, if the column changes by its
-standard deviation. Columns with the same information share their importance.""",
+This is the root mean square change of the decision value if the column changes
+by its standard deviation. Columns with the same information share importance.""",
         "model data rows top figure threads dask data: x_name messages: json quiet|verbose",
         {"rows": Option(10_000, "number of rows to look at, or all", choices=("all",), **COUNT)},
     ),
@@ -154,14 +154,14 @@ standard deviation. Columns with the same information share their importance."""
 The exit status is 0 if the gap is within the tolerance T, else 1. The objective
 is then within a share 1 - (1 - T)^2 of the optimum. The gap of a landmark model
 is this share itself, within the span of the landmarks.""",
-        """model data label tol threads dask
-        data: labels x_name messages: json quiet|verbose""",
+        "model data label tol threads dask data: labels x_name messages: json quiet|verbose",
+        {"tol": replace(ARGUMENTS["tol"], help="largest relative gap for exit status 0")},
     ),
     "export": Command(
         "models.export",
         """Write a model as an ONNX graph.
 
-The input X is rows before scaling. Outputs are label, decision and perhaps
+The input X takes rows before scaling. Outputs are label, decision and perhaps
 probabilities; a regression has prediction instead. Needs ooc-fw[onnx].""",
         "model output messages: json",
         {"output": file_option("file to write", "OUT.onnx", name="")},

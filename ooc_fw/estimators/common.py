@@ -56,8 +56,9 @@ _WORDS = {
     "keep": "largest number of rows that `partial_fit` keeps for each pair of classes",
     "class_weight": "factors of `C` for the rows of each class, by label; missing classes have 1. "
     "balanced: n_rows / (n_classes * rows of the class), in which rows count by their weight",
-    "probability": "make `predict_proba` available. `fit` takes up to twice as long: it trains "
-    "more classifiers, without some rows, to fit sigmoids to these rows; `partial_fit` does not",
+    "probability": "make `predict_proba` available; `fit` takes up to twice as long",
+    "certify": "whether `fit` ends with a pass over all rows, which certifies the gap",
+    "exact": "train to the optimum, as with `landmarks` none",
 }
 """Parameters of the estimators that are not options of training, or mean more than these."""
 
@@ -69,8 +70,7 @@ certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
     otherwise 1, with a warning.
 gap_scope_ : str
-    "all" if `certified_gap_` is the gap to the optimum, "span" if it is the gap to the best
-    weights of the landmarks, see `ooc_fw.landmarks.span`.
+    "all" if the gap is to the optimum, "span" if it is to the best weights of the landmarks.
 n_iter_, n_features_in_ : int
     Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
