@@ -1,7 +1,7 @@
 """Compiled loops: the only package of ooc_fw that imports numba.
 
-Functions take arrays, numbers and named tuples of them, allocate little and raise nothing for a
-user's mistake. They return numbers and plain tuples: numba runs Python code to make a named tuple
-or a member of an enumeration, and the process crashes if a signal raises an exception there.
-Nothing is imported here, so that `ooc_fw._core` does not load numba.
+Functions take arrays, numbers, and named tuples of these. They allocate little, and do not raise
+errors for a user's mistakes. They return numbers and plain tuples: numba would run Python code to
+make a named tuple or a member of an enumeration, and a signal that raises an exception there would
+crash the process. This file imports nothing, so that `import ooc_fw._core` does not load numba.
 """

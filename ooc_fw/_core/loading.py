@@ -1,9 +1,9 @@
-"""How numba is loaded, and where compiled code is kept from one process to the next.
+"""Load numba, and keep compiled code on disk for later processes.
 
-A process runs the compiled code that it finds, so that code is kept only where nobody else can
-write: in the directory that the environment variable OOC_FW_CACHE names, else where numba puts it
-(NUMBA_CACHE_DIR, beside the package, in the user's home). Without any of them, every process
-compiles again.
+A process runs the compiled code that it finds, so it must be kept in a directory to which nobody
+else can write. This is the directory in the environment variable OOC_FW_CACHE or, without it, one
+that numba chooses (NUMBA_CACHE_DIR, beside the package, or in the user's home). If there is none,
+every process compiles again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def noting_compilation(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note` whenever a function is compiled, rather than found where code is kept."""
+    """Call `note` whenever a function has to be compiled, because it is not on disk."""
     from numba.core import event
 
     class Compilation(event.Listener):  # type: ignore[misc]
@@ -39,7 +39,7 @@ def noting_compilation(note: Callable[[], None]) -> Iterator[None]:
 
 
 def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
-    """`numba.njit`, with compiled code kept where the docstring of this module says."""
+    """`numba.njit`, with `cache` in the directory that the docstring of this module describes."""
     import numba
 
     def compiled(function: Any) -> Any:
@@ -47,7 +47,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
         if cache:
             try:
                 dispatcher._cache = _kept_code()(function)
-            except (RuntimeError, OSError):  # there is no place that numba can write to
+            except (RuntimeError, OSError):  # numba finds no directory to which it can write
                 _warn("compiled code can be kept nowhere, so that every process compiles again")
         return dispatcher
 
@@ -56,22 +56,22 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
 
 @functools.cache
 def _kept_code() -> Any:
-    """A `FunctionCache` of which no fault is an error: code is compiled again.
+    """A `FunctionCache` class whose faults raise no error: code is compiled again.
 
-    It loads code without first registering every function that numba can compile, and compiling
-    numba's own runtime, which takes 0.3 s: a compilation does so when it begins.
+    It loads code at once. numba's own class would first register every function that numba can
+    compile, and compile its runtime. This takes 0.3 s, and a compilation does it when it begins.
     """
     import llvmlite.binding as llvm
     from numba.core import caching, config
     from numba.core.runtime import _nrt_python
 
-    for name, address in _nrt_python.c_helpers.items():  # what compiled code calls
+    for name, address in _nrt_python.c_helpers.items():  # functions that compiled code calls
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
     files = [path.stat() for path in sorted(Path(__file__).parent.glob("*.py"))]
     sources = tuple((file.st_mtime, file.st_size) for file in files)
 
     class CheckedCode(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        """With a checksum: a damaged file could crash the process."""
+        """Compiled code with a checksum, since a damaged file could crash the process."""
 
         def reduce(self, result: Any) -> Any:
             data = caching.dumps(super().reduce(result))
@@ -93,14 +93,14 @@ def _kept_code() -> Any:
                 super().__init__(function)
             finally:
                 config.CACHE_DIR = before
-            self._cache_file._source_stamp = sources  # a function contains those that it calls
+            self._cache_file._source_stamp = sources  # code contains the functions that it calls
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             try:
                 return self._load_overload(sig, target_context)
-            except Exception:  # whatever a damaged pickle raises, or the system
+            except Exception:  # a damaged pickle or the system may raise any error
                 with suppress(Exception):
-                    self.flush()  # replaces the index, so that all is written again
+                    self.flush()  # it replaces the index, so that all code is written again
                 return None
 
         def save_overload(self, sig: Any, data: Any) -> None:
@@ -112,7 +112,7 @@ def _kept_code() -> Any:
 
 @functools.cache
 def _named_directory() -> str:
-    """The directory that the environment names; empty if none, or if others can write to it."""
+    """The directory in OOC_FW_CACHE; "" if there is none, or if others can write to it."""
     path = os.environ.get("OOC_FW_CACHE", "")
     if not path:
         return ""

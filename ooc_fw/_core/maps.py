@@ -1,8 +1,8 @@
 """Compiled kernel maps: tiles of products become kernel values, or weighted sums of them.
 
 A tile holds the products (dot products or distances) of some rows with some vertices. Functions
-take slices, since only a loop over a whole slice is vectorised, and sum up a row while it is in the
-first-level cache. To add a map: a code, and a loop over one row in `map_row`.
+take slices, because the compiler vectorises only loops over whole slices. They sum up a row while
+it is in the first-level cache. A new map needs a code, and a loop over one row in `map_row`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 
 from ooc_fw._core.loading import njit
 
-# Relaxed floating point of the inner loops: sums in any order, no NaN (checked on reading).
+# Relaxed floating point for inner loops: sums in any order, and no NaN (reads check for it).
 FLOAT_FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
-# Maps do not reorder: a value must not depend on which of two rows is x.
+# Maps keep the order of sums, so that k(x, z) and k(z, x) are the same number.
 MAP_FLAGS = FLOAT_FLAGS - {"reassoc"}
 
 LOG2_E = 1.4426950408889634
 
 
 class MapCode(IntEnum):
-    """Which map a kernel applies to products."""
+    """The map from products to kernel values."""
 
     RBF = 0
     LINEAR = 1
@@ -44,7 +44,7 @@ class KernelMap(NamedTuple):
     degree: int
 
 
-# Plain integers: numba treats globals as constants and drops the branches not taken.
+# Plain integers, which numba treats as constants.
 _RBF = int(MapCode.RBF)
 _POLYNOMIAL = int(MapCode.POLYNOMIAL)
 _TANIMOTO = int(MapCode.TANIMOTO)
@@ -52,12 +52,12 @@ _F, _SINGLE = np.float32, np.dtype(np.float32)
 _LEAST_FLOAT32, _LEAST_FLOAT64 = 2.0**-126, 2.0**-1022  # the least normal numbers
 
 
-# The whole part of t becomes the exponent bits; the rest, in [-1/2, 1/2], goes to a polynomial.
+# For 2^t, the whole part of t becomes exponent bits; a polynomial takes the rest, in [-1/2, 1/2].
 
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def exp2_float32(t):
-    """2^t for t <= 0, to 2e-7 of itself and at least 2^-126; the polynomial of Cephes' exp2f."""
+    """2^t for t <= 0, at least 2^-126; relative error 2e-7, by the polynomial of Cephes' exp2f."""
     t = max(t, _F(-126.0))
     whole = np.rint(t)
     r = t - whole
@@ -74,7 +74,7 @@ def exp2_float32(t):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def exp2_float64(t):
-    """2^t for t <= 0, to 3e-16 of itself and at least 2^-1022; through Chebyshev points."""
+    """2^t for t <= 0, at least 2^-1022; relative error 3e-16, by a fit at Chebyshev points."""
     t = max(t, -1022.0)
     whole = np.rint(t)
     r = t - whole
@@ -96,10 +96,10 @@ def exp2_float64(t):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def _polynomial_row(row, scale, shift, degree):
-    """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products each."""
+    """(scale row + shift)^degree in place, by repeated squaring: O(log degree) products a value."""
     for j in range(row.size):
         row[j] = scale * row[j] + shift
-    if degree == 2:  # the usual case, kept free of an inner loop
+    if degree == 2:  # the usual case, without an inner loop
         for j in range(row.size):
             row[j] = row[j] * row[j]
     elif degree > 2:
@@ -120,7 +120,7 @@ def _polynomial_row(row, scale, shift, degree):
 
 @njit(cache=True, nogil=True, fastmath=MAP_FLAGS)
 def map_row(kernel_map, row, x_term, z_terms):
-    """Turn products of a row with vertices into kernel values, in place; see `map_tile`."""
+    """Turn the products of a row with vertices into kernel values, in place; see `map_tile`."""
     code, scale, shift, degree = kernel_map
     zero, single = row.dtype.type(0), row.dtype == _SINGLE
     if code == _RBF:
@@ -130,7 +130,7 @@ def map_row(kernel_map, row, x_term, z_terms):
     elif code == _POLYNOMIAL:
         _polynomial_row(row, scale, shift, degree)
     elif code == _TANIMOTO:
-        # The least divisor gives two rows of zeros the value 0.
+        # For two rows of zeros, the least divisor makes the value 0.
         least = row.dtype.type(_LEAST_FLOAT32 if single else _LEAST_FLOAT64)
         for j in range(row.size):
             row[j] = row[j] / max((x_term + z_terms[j]) - row[j], least)
@@ -150,7 +150,7 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
     """Turn a tile of products, shape (n, m), into kernel values, in place.
 
     Tile, constants and terms have one precision. `x_terms`, shape (n,), and `z_terms`, shape (m,),
-    are `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances) and |x|^2 for
+    come from `Kernel.map_terms`: gamma log2(e) |x|^2 for RBF (zeros for distances) and |x|^2 for
     Tanimoto.
     """
     for i in range(tile.shape[0]):
@@ -159,7 +159,7 @@ def map_tile(kernel_map, tile, x_terms, z_terms):
 
 @njit(cache=True, nogil=True)
 def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
-    """`map_tile`, and out[i, c] += sum_j weights[c, j] k(x_i, z_j), in float64.
+    """Do `map_tile`, and then out[i, c] += sum_j weights[c, j] k(x_i, z_j), in float64.
 
     `weights` have shape (k, m), and `out` has shape (n, k).
     """
@@ -191,8 +191,8 @@ def _add_rows(rows, factors, out):
 def add_weighted_rows(tile, factors, first, width, out):
     """out[c, first + j] += sum_i factors[i, c] tile[i, j] for j below `width`, in float64.
 
-    `factors` have shape (n, k), and `out` has shape (k, n_columns). A factor of 0 costs nothing;
-    taking four rows at a time saves three of four passes over the sums.
+    `factors` have shape (n, k), and `out` has shape (k, n_columns). A factor of 0 costs nothing.
+    Four rows are added at a time, which saves three of four passes over the sums.
     """
     for c in range(out.shape[0]):
         sums = out[c, first : first + width]
@@ -208,7 +208,7 @@ def add_weighted_rows(tile, factors, first, width, out):
 
 @njit(cache=True, nogil=True)
 def add_products(values, places, weights, factors, unit_and_bias, out):
-    """out[c] += sum_i f[i, c] values[places[i]], in float64, of rows that the unit scales.
+    """out[c] += sum_i f[i, c] values[places[i]], in float64; true values are unit values + bias.
 
     f[i, c] = factors[i, c] sum_j weights[c, j] (unit values[places[i], j] + bias) is written into
     `factors`, shape (n, k); a factor of 0 costs nothing. Four rows at a time stay in the

@@ -1,6 +1,6 @@
-"""The pairwise inner solver: steps on the active set that scan all vertices twice each.
+"""The pairwise inner solver: each step on the active set scans all vertices twice.
 
-The first scan looks for the away vertex; the second updates the gradient and finds its least value.
+The first scan finds the away vertex. The second updates the gradient and finds its least value.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import FLOAT_FLAGS, dot
 from ooc_fw._core.steps import KernelBlock, Vertices, kernel_value
 
-LANES = 512  # extrema that a scan keeps side by side, so that the compiler vectorises it
+LANES = 512  # a scan keeps so many extrema side by side, so that the compiler vectorises it
 _ONE = np.float32(1)  # a float64 would promote float32 arithmetic
-_TINY = np.float32(1e-30)  # least curvature, which keeps a quotient finite for equal rows
-_NEARLY = 0.5  # share of the best slope from which a pair with cached kernel rows is preferred
+_TINY = np.float32(1e-30)  # least curvature, which keeps quotients finite if rows are equal
+_NEARLY = 0.5  # a pair with cached kernel rows is preferred if it has this share of the best slope
 
 Outcome: TypeAlias = tuple[int, int, float, int]
-"""Steps, how many dropped a vertex, rho, and the vertex whose row the next step lacks or -1."""
+"""Steps, dropped vertices, rho, and the vertex whose missing row the next step needs (or -1)."""
 
 
 class Scanned(NamedTuple):
-    """What scans read, in the precision of the gradient; arrays of shape (m,)."""
+    """The arrays that scans read, of shape (m,), in the precision of the gradient."""
 
     diag: Any
     labels: Any
-    away: Any  # labels of the support vertices and 0 elsewhere; modified by steps
-    held: Any  # those of which the kernel rows are in memory, too
-    lanes: Any  # at most LANES, scratch
+    away: Any  # labels of support vertices, and 0 elsewhere; steps change it
+    held: Any  # labels of support vertices with kernel rows in memory, and 0 elsewhere
+    lanes: Any  # scratch, at most LANES values
 
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
-    """Raise lanes[k] to the second-order gain of vertex k, 0 where it is no away vertex.
+    """Raise lanes[k] to the second-order gain of away vertex k; the gain of other vertices is 0.
 
-    `chosen` is the vertex i that another is sought for: g_i, the scale of gradients, Q_ii and
-    2 y_i. `row` times units[0] are its kernel values, in arithmetic of the type of `units`.
+    `chosen` describes the toward vertex i: g_i, the scale of gradients, Q_ii and 2 y_i. Its kernel
+    values are `row` times units[0], in arithmetic of the type of `units`.
     """
     number = units.dtype.type
     unit = units[0]
@@ -50,9 +50,9 @@ def _raise_to_gains(lanes, grad, away, diag, row, units, chosen):
 
 @njit(cache=True, nogil=True)
 def find_away(vertices, scanned, block, away, i, rho):
-    """The away vertex of largest gain for the toward vertex i, -1 if there is none.
+    """The away vertex with the largest gain for the toward vertex i; -1 if there is none.
 
-    `away` has the labels of those there are, and 0 elsewhere.
+    `away` has the labels of possible away vertices, and 0 elsewhere.
     """
     grad, diag, lanes = vertices.grad, scanned.diag, scanned.lanes
     real = grad.dtype.type
@@ -83,7 +83,7 @@ def find_away(vertices, scanned, block, away, i, rho):
 
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _add_pair(lanes, grad, y, row_i, row_j, factors):
-    """Add y * (units_i row_i + units_j row_j + both) to grad; lower the lanes to it."""
+    """Add y * (units_i row_i + units_j row_j + both) to grad, and lower the lanes to the result."""
     units_i, units_j, both = factors
     real = grad.dtype.type
     for k in range(lanes.size):
@@ -94,7 +94,7 @@ def _add_pair(lanes, grad, y, row_i, row_j, factors):
 
 @njit(cache=True, nogil=True)
 def _least(grad, lanes):
-    """Vertex of least gradient, given the least one of each lane."""
+    """Vertex of least gradient, from the least gradient in each lane."""
     lane = 0
     for k in range(1, lanes.size):
         if lanes[k] < lanes[lane]:
@@ -112,19 +112,19 @@ def find_least(grad, lanes):
     lanes[:] = np.inf
     for s in range(0, grad.size, lanes.size):
         part = grad[s : s + lanes.size]
-        for k in range(part.size):  # `np.minimum` would load much of numba with the compiled code
+        for k in range(part.size):  # with `np.minimum`, compiled code would load much of numba
             lanes[k] = min(lanes[k], part[k])
     return _least(grad, lanes)
 
 
 @njit(cache=True, nogil=True)
 def _move(vertices, scanned, block, i, j, step, weight_j):
-    """Move `step` from vertex j to i, so that j has `weight_j`; the vertex of least gradient."""
+    """Move `step` from vertex j to i; j keeps `weight_j`. Return the vertex of least gradient."""
     alpha, grad, diag, y = vertices
     _, signs, away, held, lanes = scanned
     values, units, slots, _ = block
     real = grad.dtype.type
-    # The diagonal of Q is exact, while the rows added below have the rounding of K and no 1/C.
+    # The diagonal of Q is exact; the rows added below have the rounding of K, and no 1/C.
     grad[i] += real(step * (diag[i] - kernel_value(block, i, i) - 1.0))
     grad[j] -= real(step * (diag[j] - kernel_value(block, j, j) - 1.0))
     alpha[i] += step
@@ -146,7 +146,7 @@ def _move(vertices, scanned, block, i, j, step, weight_j):
 
 @njit(cache=True, nogil=True)
 def take_steps(vertices, scanned, block, whole, first_use, tol, max_steps):
-    """The steps of `optimise_pairwise`, and an `Outcome`.
+    """Take the steps of `optimise_pairwise`; return an `Outcome`.
 
     `whole` says whether the rows of all vertices are in memory.
     """
@@ -169,7 +169,7 @@ def take_steps(vertices, scanned, block, whole, first_use, tol, max_steps):
         if j < 0:
             break
         if not whole and slots[j] < 0:
-            # A cached row that serves nearly as well saves the computation of another.
+            # A vertex with a cached row and nearly the same slope saves the computation of a row.
             other = find_away(vertices, scanned, block, scanned.held, i, rho)
             if other < 0 or grad[other] - least < _NEARLY * (grad[j] - least):
                 missing = j
@@ -199,7 +199,7 @@ def optimise_pairwise(
 ) -> Outcome:
     """Pairwise second-order steps on the active set until its relative gap is at most `tol`.
 
-    i is the vertex of least gradient, j the support vertex of largest second-order gain, and the
+    i is the vertex of least gradient, and j the support vertex of largest second-order gain. The
     step is the exact line search clipped at alpha_j; O(m). A float32 gradient halves the time and
     loses about 1e-7 of rho a step. Step s writes ``first_use + s`` to `KernelBlock.used`.
     """
@@ -209,7 +209,7 @@ def optimise_pairwise(
     held = np.where(block.slots >= 0, away, real.type(0))
     lanes = np.empty(min(LANES, labels.size), dtype=real)
     scanned = Scanned(vertices.diag.astype(real), labels, away, held, lanes)
-    # `min` of an array would load much of numba with the compiled code.
+    # For `min` of an array, compiled code would load much of numba; so `whole` is computed here.
     whole = bool((block.slots >= 0).all())
     outcome: Outcome = take_steps(vertices, scanned, block, whole, first_use, tol, max_steps)
     return outcome

@@ -1,9 +1,9 @@
 """Compiled products of rows with a tile of vertices, and row norms.
 
-The vertices of a tile are columns of a dense scratch `columns` (lines x width), so that each stored
-value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in line
-`places[k]`; line 0 is all zeros and serves the features of which no vertex has a value. Sparse
-rows are tuples of values, columns and row pointers, as `stored_arrays` gives them.
+The vertices of a tile are the columns of a dense scratch array `columns` (lines x width), so that
+each stored value of a row costs one multiply-add over `width` adjacent numbers. Feature k is in
+line `places[k]`. Line 0 is all zeros, for features without a value in any vertex. Sparse rows are
+tuples of values, columns and row pointers, in the form of `stored_arrays`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ooc_fw._core.maps import FLOAT_FLAGS, MAP_FLAGS
 
 @njit(cache=True, nogil=True)
 def scatter_columns(data, indices, indptr, places, columns):
-    """Write sparse vertices into the scratch of zeros: columns[places[k], j] = value k of vertex j.
+    """Write sparse vertices into zeros: columns[places[k], j] = value k of vertex j.
 
-    `places`, all zeros before, get lines in the order in which features occur.
+    `places` must be zeros before; features get lines in the order in which they occur.
     """
     used = 0
     for j in range(indptr.size - 1):
@@ -32,7 +32,7 @@ def scatter_columns(data, indices, indptr, places, columns):
 
 @njit(cache=True, nogil=True)
 def clear_columns(indices, indptr, places, columns):
-    """Undo `scatter_columns`, at less cost than zeroing the scratch."""
+    """Undo `scatter_columns`, faster than by setting all of `columns` to zero."""
     for j in range(indptr.size - 1):
         for p in range(indptr[j], indptr[j + 1]):
             columns[places[indices[p]], j] = 0
@@ -44,11 +44,11 @@ def clear_columns(indices, indptr, places, columns):
 def dot_tile(rows, places, columns, scratch, out):
     """out[i, j] = x_i . z_j for sparse rows x and scattered vertices z.
 
-    `columns` may be wider than `out`, and `scratch` holds two arrays, longer by 3 than the longest
-    row, of the types of its values and of `places`. O(stored values x width), without those of
-    features that no vertex has; taking four stored values at a time, the last ones with the line of
-    zeros, saves three of four passes over the running sums. Function calls in place of the inner
-    loop would take as long as the loop.
+    `columns` may be wider than `out`. `scratch` holds two arrays, longer by 3 than the longest row,
+    of the types of its values and of `places`. The cost is O(stored values x width); values of
+    features that no vertex has cost nothing. Four values are taken at a time, padded by the line of
+    zeros, to save three of four passes over the sums. The inner loop is written out, because a
+    function call would take as long as the loop itself.
     """
     width = out.shape[1]
     data, indices, indptr = rows
@@ -75,8 +75,8 @@ def dot_tile(rows, places, columns, scratch, out):
 def overlap_tile(rows, places, columns, out):
     """out[i, j] = (|x_i|_1 + |z_j|_1 - |x_i - z_j|_1) / 2 of sparse rows and scattered vertices.
 
-    A feature adds the smaller of two absolute values of one sign, and exactly 0 for other signs or
-    if one of them has no value.
+    If both values of a feature have the same sign, the feature adds the smaller absolute value. If
+    signs differ, or one value is missing, it adds exactly 0.
     """
     data, indices, indptr = rows
     number = out.dtype.type
@@ -96,10 +96,10 @@ def overlap_tile(rows, places, columns, out):
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def difference_tile(x, columns, squared, out):
-    """out[i, j] = |x_i - z_j|^2, or |x_i - z_j|_1 where not `squared`, from the differences.
+    """out[i, j] = |x_i - z_j|^2 if `squared`, else |x_i - z_j|_1, from the differences.
 
     Rows x, shape (n, 4 k), and `columns`, shape (4 k, at least m), are padded by zeros; all arrays
-    have one precision. All terms are positive, so that the sum errs in proportion to itself.
+    have one precision. No term is negative, so that the relative error of the sum is small.
     """
     width = out.shape[1]
     for i in range(x.shape[0]):
@@ -123,12 +123,12 @@ def minimum_tile(x, columns, one, out):
     """out[i, j] = sum_k min(x_ik, z_jk), half of s(x_i) + s(z_j) - |x_i - z_j|_1.
 
     Here s is the sum of a row's values. Arrays are as in `difference_tile`. `one` is the number 1
-    in their precision, of which the compiler must not know: processors that add and take minima in
-    the same units multiply and add in others, so that a product with 1 makes this half as fast
-    again.
+    in their precision, as an argument, so that the compiler does not leave out the product with it.
+    Processors add and take minima in the same units, but multiply and add in others. The product
+    therefore makes this function half as fast again.
     """
     width = out.shape[1]
-    spare = np.empty(width, out.dtype)  # in place of a second row after the last one
+    spare = np.empty(width, out.dtype)  # stands for the second row if the last one is alone
     for i in range(0, x.shape[0], 2):
         last = min(i + 1, x.shape[0] - 1)
         row, row_2 = out[i], out[last] if last > i else spare
@@ -160,16 +160,16 @@ def _norm(values, squared):
 
 @njit(cache=True, nogil=True)
 def row_norms(data, indptr, squared, out):
-    """out[i] = |x_i|^2, or |x_i|_1 where not `squared`, of row data[indptr[i]:indptr[i + 1]]."""
+    """out[i] = |x_i|^2 if `squared`, else |x_i|_1, for the row data[indptr[i]:indptr[i + 1]]."""
     for i in range(out.size):
         out[i] = _norm(data[indptr[i] : indptr[i + 1]], squared)
 
 
 @njit(cache=True, nogil=True)
 def _fall(d, step, gamma):
-    """By how much exp(-gamma |d|) falls between d - step and d + step, in 2 step gamma of itself.
+    """Fall of exp(-gamma |d|) from d - step to d + step, divided by 2 step gamma exp(-gamma |d|).
 
-    The sign of d where the step is 0.
+    If the step is 0, this is the sign of d.
     """
     if step == 0.0:
         return np.sign(d)
@@ -181,10 +181,10 @@ def _fall(d, step, gamma):
 def add_laplacian_gradients(x, vertices, steps, gamma, weights, out):
     """out[f, i, k] += (h(x_i + steps[k] e_k) - h(x_i - steps[k] e_k)) / (2 steps[k]).
 
-    Here h(x) = sum_j weights[f, j] exp(-gamma |x - z_j|_1); where a step is 0, the derivative is
-    added, to which x = z gives nothing. Dense rows and sparse vertices, all of float64; O(rows x
-    stored values of the vertices). A column in which z has no value adds what 0 would, as if all of
-    them had none, and those that have one take that back.
+    Here h(x) = sum_j weights[f, j] exp(-gamma |x - z_j|_1). If a step is 0, the derivative is added
+    (0 at x = z). Rows are dense, vertices sparse, all in float64; O(rows x stored values of the
+    vertices): all columns are first counted as if no vertex had a value there, and each stored
+    value then corrects its own term.
     """
     data, indices, indptr = vertices
     falls, totals = np.empty(x.shape[1]), np.empty(weights.shape[0])

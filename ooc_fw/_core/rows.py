@@ -1,6 +1,6 @@
-"""Compiled loops over blocks of rows: copies, hashes, sums and moments of columns, scaling.
+"""Compiled loops over blocks of rows: copies, hashes, and sums and moments of columns.
 
-Stored values of rows come one after the other; dense rows name no columns.
+The stored values of rows follow each other. For dense rows, the array of columns is empty.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import numpy as np
 
 from ooc_fw._core.loading import njit
 
-# Fields of the record of a column; a range has the first three only.
-COUNT = 0  # values that are not zero
+# Fields of the record of a column; a range has only the first three.
+COUNT = 0  # number of values other than zero
 MINIMUM = 1
 MAXIMUM = 2
 RANGE_SIZE = 3
-SHIFT = 3  # first value: differences from it do not cancel
+SHIFT = 3  # first value, which is subtracted from all values to avoid cancellation
 MEAN = 4  # of x - shift
 SQUARES = 5  # sum of the squared differences from the mean
 RECORD_SIZE = 6
@@ -26,7 +26,7 @@ _HASH_START = _U64(0xCBF29CE484222325)
 
 @njit(cache=True, nogil=True)
 def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
-    """Copy the sparse rows at `places` one after the other; `out_indptr` says where each begins."""
+    """Copy the sparse rows at `places` one after the other; `out_indptr` has their starts."""
     for k in range(places.size):
         start = np.uint64(indptr[places[k]])
         target = np.uint64(out_indptr[k])
@@ -37,7 +37,7 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 @njit(cache=True, nogil=True)
 def count_stored(rows, indptr):
-    """indptr[i + 1] = number of values of the dense rows 0 to i that are not zero."""
+    """indptr[i + 1] = number of values other than zero in the dense rows 0 to i."""
     for i in range(rows.shape[0]):
         row, n = rows[i], 0
         for j in range(row.size):
@@ -47,10 +47,10 @@ def count_stored(rows, indptr):
 
 @njit(cache=True, nogil=True)
 def store_rows(rows, indptr, data, indices):
-    """Copy the values of dense rows that are not zero, and their columns, to where rows begin.
+    """Copy the nonzero values of dense rows, and their columns, to the starts in `indptr`.
 
-    There is room for one value more: zeros are written, too, and the next value takes their place,
-    which is faster than a branch.
+    The output needs room for one more value: a zero is written, too, and the next value replaces
+    it. This is faster than a branch.
     """
     for i in range(rows.shape[0]):
         row, p = rows[i], np.uint64(indptr[i])
@@ -65,7 +65,7 @@ def write_dense_rows(data, indices, indptr, zero_row, out):
     """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
     for i in range(indptr.size - 1):
         row = out[i]
-        for j in range(row.size):  # not row[:] = zero_row, which takes three times as long
+        for j in range(row.size):  # row[:] = zero_row would take three times as long
             row[j] = zero_row[j]
         for k in range(indptr[i], indptr[i + 1]):
             row[indices[k]] = data[k]
@@ -75,8 +75,8 @@ def write_dense_rows(data, indices, indptr, zero_row, out):
 def hash_rows(bits, columns, indptr, out):
     """out[i] = hash, uint64, of the stored values and columns of row i.
 
-    `bits`, uint32, are those of the values, ``bits[indptr[i]:indptr[i + 1]]`` of row i; `columns`
-    is empty for dense rows.
+    ``bits[indptr[i]:indptr[i + 1]]``, uint32, are the bits of the values of row i. `columns` is
+    empty for dense rows.
     """
     for i in range(out.size):
         value = _HASH_START
@@ -90,7 +90,7 @@ def hash_rows(bits, columns, indptr, out):
 
 @njit(cache=True, nogil=True)
 def _next_column(columns, k, column, n_columns):
-    """Column of value k, given that of the one before; dense rows, without `columns`, go on."""
+    """Column of value k; in dense rows, without `columns`, it follows the previous `column`."""
     if columns.size > 0:
         return np.int64(columns[k])
     return column + 1 if column + 1 < n_columns else 0
@@ -103,13 +103,13 @@ def add_values(data, columns, sums, squares):
     for k in range(data.size):
         column = _next_column(columns, k, column, sums.size)
         value = np.float64(data[k])
-        sums[_U64(column)] += value  # a signed index would be tested for being negative
+        sums[_U64(column)] += value  # a signed index would be compared with 0
         squares[_U64(column)] += value * value
 
 
 @njit(cache=True, nogil=True)
 def _note(record, value):
-    """Add a value to the record of a column; zeros are those of all rows that are not counted."""
+    """Add a value to the record of a column; zeros are not counted."""
     if value == 0:
         return
     if record[COUNT] == 0:
@@ -131,8 +131,8 @@ def _note(record, value):
 def accumulate(data, columns, records):
     """Add stored values of rows, float32 or float64, to the records of their columns, in place.
 
-    `records`, shape (n_features, RANGE_SIZE or RECORD_SIZE), are zeros for columns without values
-    so far; narrow ones have no moments.
+    `records` have the shape (n_features, RANGE_SIZE) or, with moments, (n_features, RECORD_SIZE).
+    The record of a column without values is all zeros.
     """
     column = -1
     for k in range(data.size):
@@ -149,7 +149,7 @@ def merge_records(records, others):
         if m == 0:
             continue
         if n == 0:
-            for field in range(record.size):  # compiled ten times faster than record[:] = other
+            for field in range(record.size):  # record[:] = other would compile ten times slower
                 record[field] = other[field]
             continue
         record[COUNT] = n + m

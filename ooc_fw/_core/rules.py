@@ -1,7 +1,7 @@
-"""Compiled steps of the rules that move one or two vertices: many of them in one call.
+"""Compiled rules with steps that move one or two vertices; one call takes many steps.
 
 With f = rho / 2, gradient g and the matrix Q of the dual, every step size is the exact line search
-clipped to the simplex; a step costs O(m) on m vertices:
+clipped to the simplex. A step costs O(m) on m vertices:
 
 ======== =========== ============================================= ===================
 step     direction   step size                                     bound
@@ -11,7 +11,7 @@ away     a - e_j     (g_j - rho) / (Q_jj - 2 g_j + rho)            a_j / (1 - a_
 pairwise e_i - e_j   (g_j - g_i) / (Q_ii + Q_jj - 2 Q_ij)          a_j
 ======== =========== ============================================= ===================
 
-To add a rule: a number in `Rule`, a function that chooses its step, and its line in `_choose`.
+A new rule needs a number in `Rule`, a function that chooses its step, and a line in `_choose`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ooc_fw._core.steps import extrapolate, kernel_value
 
 
 class Rule(IntEnum):
-    """Rules that `take_steps` knows; `ooc_fw.solver.steps` says what they are."""
+    """Rules for `take_steps`; `ooc_fw.solver.steps` describes them."""
 
     FW = 0
     MFW = 1
@@ -36,21 +36,21 @@ class Rule(IntEnum):
     PARTAN = 4
 
 
-# What steps are counted by: the kinds of steps, those after which a weight is 0, and draws.
+# Places in the counts of a run: kinds of steps, weights that became 0, and draws.
 TOWARD, AWAY, PAIRWISE, EXTRAPOLATED, DROPS, DRAWS = range(6)
 N_COUNTS = 6
 
 
 @njit(cache=True, nogil=True)
 def _line_search(slope, curvature, bound):
-    """Exact step size on [0, bound], without curvature the bound; and the decrease of f."""
+    """Exact step size on [0, bound] (without curvature, the bound), and the decrease of f."""
     size = 0.0
     if slope > 0.0:
         size = slope / curvature if curvature * bound > slope else bound
     return size, size * slope - size * size * curvature / 2
 
 
-# A step is its kind, vertices i and j (the same one if only one moves), size and decrease of f.
+# A step is a tuple: its kind, vertices i and j (equal if only one moves), size, decrease of f.
 
 
 @njit(cache=True, nogil=True)
@@ -78,7 +78,7 @@ def _pairwise(vertices, block, i, j):
 
 @njit(cache=True, nogil=True)
 def _choose_mfw(vertices, scanned, rho, i):
-    """An away step where its slope is the larger one."""
+    """The away step if its slope is larger than that of the toward step; else the toward step."""
     j = _largest(vertices, scanned.lanes)
     g = vertices.grad
     if g[j] - rho > rho - g[i] and vertices.alpha[j] < 1.0:
@@ -88,7 +88,7 @@ def _choose_mfw(vertices, scanned, rho, i):
 
 @njit(cache=True, nogil=True)
 def _choose_swap(vertices, block, rho, i, j):
-    """A pairwise step with j, if there is one that lowers f as much as the toward step."""
+    """The pairwise step with j if it lowers f as much as the toward step; else the toward step."""
     toward = _toward(vertices, rho, i)
     if j >= 0 and j != i and vertices.grad[j] > vertices.grad[i]:
         pairwise = _pairwise(vertices, block, i, j)
@@ -99,7 +99,7 @@ def _choose_swap(vertices, block, rho, i, j):
 
 @njit(cache=True, nogil=True)
 def _choose(rule, vertices, scanned, block, rho, i):
-    """The step that a rule takes, given the toward vertex, whose kernel row is held."""
+    """The step of a rule for the toward vertex i, whose kernel row is in memory."""
     if rule == Rule.MFW:
         return _choose_mfw(vertices, scanned, rho, i)
     if rule == Rule.SWAP:
@@ -140,7 +140,7 @@ def _largest(vertices, lanes):
 
 @njit(cache=True, nogil=True)
 def _least_drawn(vertices, drawn):
-    """Vertex of least gradient among those drawn and the support."""
+    """Vertex of least gradient in the draw and the support."""
     alpha, grad = vertices.alpha, vertices.grad
     best = drawn[0]
     for k in drawn:
@@ -162,7 +162,7 @@ def _combine(grad, y, row_i, row_j, factors):
 
 @njit(cache=True, nogil=True)
 def _move(vertices, block, scale, i, weight_i, j, weight_j):
-    """Alpha = scale alpha + weight_i e_i + weight_j e_j, and its gradient."""
+    """Set alpha to scale alpha + weight_i e_i + weight_j e_j, and update the gradient."""
     alpha, grad, diag, y = vertices
     if scale != 1.0:
         for k in range(alpha.size):
@@ -174,14 +174,14 @@ def _move(vertices, block, scale, i, weight_i, j, weight_j):
     factors = scale, signed_i * unit, signed_j * unit, signed_i + signed_j
     row_i, row_j = block.values[block.slots[i], :m], block.values[block.slots[j], :m]
     _combine(grad, y, row_i, row_j, factors)
-    # The diagonal of Q is exact, while the rows just added have the rounding of K and no 1/C.
+    # The diagonal of Q is exact; the rows just added have the rounding of K, and no 1/C.
     grad[i] += weight_i * (diag[i] - kernel_value(block, i, i) - 1.0)
     grad[j] += weight_j * (diag[j] - kernel_value(block, j, j) - 1.0)
 
 
 @njit(cache=True, nogil=True)
 def _take(vertices, block, step):
-    """Take a step; how many vertices it dropped."""
+    """Take a step; return how many vertices it dropped."""
     kind, i, j, size, _ = step
     alpha = vertices.alpha
     if kind == PAIRWISE:
@@ -204,7 +204,7 @@ def _take(vertices, block, step):
 
 @njit(cache=True, nogil=True)
 def _take_partan(vertices, before, block, step):
-    """A toward step, and on from the iterate before; the kind of the step, and vertices dropped."""
+    """Take a toward step and extrapolate from the previous iterate; return kind and drops."""
     alpha, grad = vertices.alpha.copy(), vertices.grad.copy()
     drops = _take(vertices, block, step)
     alpha_before, grad_before = before
@@ -219,15 +219,15 @@ def _take_partan(vertices, before, block, step):
 
 @njit(cache=True, nogil=True)
 def take_steps(rule, vertices, before, block, first_use, draws, targets, most, counts):
-    """Take steps of a `Rule` until there are `most`, the gap passes, or draws or kernel rows lack.
+    """Take up to `most` steps of a `Rule`; stop if the gap passes, draws end or a row is missing.
 
-    A toward vertex is the best of the support and of a draw of vertices, a row of `draws`, or
-    without draws the best of all. `targets` are a, b and c: a relative gap of a + b / rho passes,
-    and so does one of c; in two draws in a row, or once where all vertices are looked at. `before`
-    are the weights and the gradient of the iterate before, for PARTAN. `counts`, (N_COUNTS,), are
-    added to, and `KernelBlock.used` gets `first_use` and the number of steps.
+    The toward vertex is the best one in the support and a row of `draws`; without draws, the best
+    of all. With `targets` a, b and c, a relative gap of at most a + b / rho or c passes. It has to
+    pass in two draws in a row, or once if all vertices are looked at. `before` has the weights and
+    the gradient of the previous iterate, for PARTAN. The function adds to `counts`, (N_COUNTS,),
+    and step s writes ``first_use + s`` to `KernelBlock.used`.
 
-    Returns whether the gap passed, the gap, rho, and the vertex whose row is lacking or -1.
+    Returns whether the gap passed, the gap, rho, and the vertex whose row is missing, or -1.
     """
     alpha, grad = vertices.alpha, vertices.grad
     lanes, away = np.empty(min(LANES, grad.size)), np.zeros(grad.size)
@@ -240,7 +240,7 @@ def take_steps(rule, vertices, before, block, first_use, draws, targets, most, c
         else:
             i = _least_drawn(vertices, draws[counts[DRAWS]])
         target, gap = targets[2], np.inf
-        if rho > 0.0:  # which rounding may hide
+        if rho > 0.0:  # rounding may make it 0 or less
             target = max(target, targets[0] + targets[1] / rho)
             gap = 1.0 - grad[i] / rho
         n_passed = n_passed + 1 if gap <= target else 0

@@ -1,6 +1,6 @@
 """Compiled work on the active set: gradient updates, scans and single steps; slopes of slacks.
 
-Q_ij = y_i y_j (K_ij + 1) off the diagonal of the dual's matrix, which has its own values `diag`.
+Off its diagonal, the matrix of the dual is Q_ij = y_i y_j (K_ij + 1); the diagonal is `diag`.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import numpy.typing as npt
 from ooc_fw._core.loading import njit
 from ooc_fw._core.maps import dot
 
-_TILE = 64  # side of the squares by which a block is transposed, in values
-_STILL = 1e-9  # moved weight up to which a direction of extrapolation is mostly rounding
+_TILE = 64  # a block is transposed in squares of so many rows and columns
+_STILL = 1e-9  # if no more weight has moved, the direction of extrapolation is mostly rounding
 
 
 class Vertices(NamedTuple):
-    """The active set as float64 arrays of shape (m,); `alpha` and `grad` are modified by steps."""
+    """The active set as float64 arrays of shape (m,); steps change `alpha` and `grad`."""
 
     alpha: npt.NDArray[Any]
-    grad: npt.NDArray[Any]  # Q alpha, perhaps of float32, which then is the precision of scans
+    grad: npt.NDArray[Any]  # Q alpha; it may be float32, and scans use its precision
     diag: npt.NDArray[Any]
     labels: npt.NDArray[Any]
 
 
 class KernelBlock(NamedTuple):
-    """Kernel values between vertices: those of vertex k are ``values[slots[k], :m] * units[0]``."""
+    """Kernel values between vertices; vertex k has ``values[slots[k], :m] * units[0]``."""
 
     values: Any  # uint16, float32 or float64, shape (n_slots, at least m)
-    units: Any  # float32, or float64 where `values` are, shape (1,)
-    slots: npt.NDArray[np.int64]  # (m,), row of `values` of each vertex, -1 where it is not held
-    used: npt.NDArray[np.int64]  # (n_slots,), clock at which each was last used; steps modify it
+    units: Any  # float64 if `values` are float64, else float32; shape (1,)
+    slots: npt.NDArray[np.int64]  # (m,), row of each vertex in `values`, or -1 if it has none
+    used: npt.NDArray[np.int64]  # (n_slots,), clock of the last use of each row; steps change it
 
 
 @njit(cache=True, nogil=True)
 def kernel_value(block, k, j):
-    """Kernel value of vertices k and j, in float64; the row of k is held."""
+    """Kernel value of vertices k and j, in float64; the row of k must be in memory."""
     return np.float64(block.values[block.slots[k], j]) * np.float64(block.units[0])
 
 
 @njit(cache=True, nogil=True)
 def keep_vertices(sources, keep, K):
-    """Move row sources[a] of K to row a, with only the columns in `keep`; both increase."""
+    """Move row sources[a] of K to row a, with only the columns in `keep`; both arrays increase."""
     for a in range(sources.size):
         row = K[sources[a]]
         for b in range(keep.size):
@@ -54,8 +54,8 @@ def keep_vertices(sources, keep, K):
 def extrapolate(alpha, grad, alpha_before, grad_before):
     """Move (alpha, grad) along d = alpha - alpha_before by the exact line search, in place; O(m).
 
-    The step is clipped where the first weight becomes 0, exactly. Returns the step taken, 0 where
-    d'Qd = 0 or the iterates agree but for rounding, and how many weights became 0. After Frandi,
+    The step ends early if a weight reaches 0, and sets it to exactly 0. Returns its size (0 if
+    d'Qd = 0 or the iterates agree up to rounding), and how many weights became 0. After Frandi,
     Nanculef, Suykens (2015), A PARTAN-accelerated Frank-Wolfe algorithm, algorithm 2.
     """
     slope = 0.0
@@ -92,9 +92,9 @@ def weigh_rows(K, slots, weights, out):
 
 @njit(cache=True, nogil=True)
 def mirror_rows(K, slots, first, new_slots, start, stop):
-    """Copy rows of new vertices into their columns of the rows of vertices start..stop, if held.
+    """Copy the rows of new vertices into their columns, in the rows of vertices start..stop.
 
-    The new vertices are those from place `first` on, and `new_slots` holds the slots of their rows.
+    New vertices begin at place `first`, with rows in `new_slots`. Missing rows are passed over.
     """
     n_new = new_slots.size
     for a in range(0, n_new, _TILE):
@@ -109,10 +109,10 @@ def mirror_rows(K, slots, first, new_slots, start, stop):
 
 @njit(cache=True, nogil=True)
 def slack_slopes(signs, before, after, penalties, t, out):
-    """out[c] += slope along the line of 1/2 sum_i C_i xi_i^2, a fraction t[c] of the way.
+    """out[c] += slope of 1/2 sum_i C_i xi_i^2 along a line, at the fraction t[c] of the way.
 
-    `before` and `after` have the float32 decision values at both ends, which have the shape of the
-    int8 `signs`, (n, n_classes). `penalties` have shape (n,), `t` and `out` (n_classes,).
+    `before` and `after` are float32 decision values at the two ends of the line. They have the
+    shape of the int8 `signs`, (n, n_classes). `penalties`: (n,); `t` and `out`: (n_classes,).
     """
     for i in range(signs.shape[0]):
         for c in range(signs.shape[1]):
@@ -125,7 +125,7 @@ def slack_slopes(signs, before, after, penalties, t, out):
 
 @njit(cache=True, nogil=True)
 def tube_slopes(targets, before, after, penalties, t, epsilon, out):
-    """`slack_slopes` of regression: xi_i = max(0, |y_i - h(x_i)| - epsilon), targets of float64."""
+    """`slack_slopes` for regression: xi_i = max(0, |y_i - h(x_i)| - epsilon); float64 targets."""
     for i in range(targets.shape[0]):
         for c in range(targets.shape[1]):
             start = np.float64(before[i, c])

@@ -1,19 +1,19 @@
 """Compiled parsers of text: lines of LIBSVM, and the ends of rows of CSV.
 
-`parse_lines` takes ordinary lines and stops at any other one. `ooc_fw.convert.text` parses that
-line with Python's exact reader of numbers, and says what is wrong with it, if anything.
+`parse_lines` parses ordinary lines and stops at any other line. `ooc_fw.convert.text` parses that
+line with Python's exact reader of numbers, or says what is wrong with it.
 
 Notes
 -----
 A number becomes ``float64(text)``, to the last bit, in one of three ways:
 
-1. Mantissa up to 2**53 and power of ten up to 22: both are exact in float64, hence one product or
-   quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers accurately").
-2. Otherwise the product is computed as a pair of float64 (Dekker, 1971, "A floating-point technique
-   for extending the available precision"), within a relative 2**-98 of the truth, or 2**-59 if
-   digits were left out. Rounding is monotone: if both ends of that interval round to one number, so
-   does the truth.
-3. Otherwise (hardly ever with up to 19 digits) the parser stops at the line.
+1. If the mantissa is at most 2**53 and the power of ten at most 22, both are exact in float64. One
+   product or quotient is correctly rounded (Clinger, 1990, "How to read floating point numbers
+   accurately").
+2. If not, the product is computed as a pair of float64 (Dekker, 1971, "A floating-point technique
+   for extending the available precision"). Its relative error is below 2**-98, or below 2**-59 if
+   digits were left out. If both ends of that range round to one number, so does the true value.
+3. If they do not (rare with up to 19 digits), the parser stops at the line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ooc_fw._core.loading import njit
 
 
 class Byte(IntEnum):
-    """Characters that mean something."""
+    """Characters with a meaning in the text."""
 
     NEWLINE = 10
     RETURN = 13
@@ -45,33 +45,33 @@ class Byte(IntEnum):
 
 U64 = np.uint64  # an index of this type is not compared with 0
 EXACT_MANTISSA = 2**53
-DIGIT_ROOM = (2**63 - 10) // 10  # one digit more still fits int64
-# 10**power from -90 to 90, each as the sum of two float64.
+DIGIT_ROOM = (2**63 - 10) // 10  # a number below this has room for one more digit in int64
+# 10**power for powers from -90 to 90, each as the sum of two float64.
 POWERS_HIGH = np.array([float(Fraction(10) ** power) for power in range(-90, 91)])
 POWERS_LOW = np.array(
     [float(Fraction(10) ** (k - 90) - Fraction(high)) for k, high in enumerate(POWERS_HIGH)]
 )
-# Half a unit above the largest float32; from here on rounding to it gives infinity.
+# Half a unit above the largest float32; this and larger numbers are rounded to infinity.
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
 
 
 class Rules(NamedTuple):
-    """What lines may hold."""
+    """Rules for the content of lines."""
 
-    index_base: int = 1  # what the first column is called in the text, 1 or 0
+    index_base: int = 1  # index of the first column in the text, 1 or 0
     width_limit: int = 2**31  # columns from this one on are checked, counted and left out
     above: float = -np.inf  # values must be greater than this; -1 if log1p follows
 
 
 @njit(cache=True, nogil=True)
 def parse_lines(text, rules, place, labels, indptr, indices, values):
-    """Parse whole lines until the text ends or a line is not an ordinary one.
+    """Parse lines until the text ends or a line is not ordinary; return the place of the stop.
 
-    `text`, uint8, ends in a newline. `place` is (where the next line starts, lines passed, rows
-    stored, 1 + largest column met, values left out because their column is too wide); the one where
-    the parser stopped is returned. Fills the label of each row; `indptr`, where its values begin
-    (``indptr[0]`` must be 0); columns from 0, which increase within a row, and their values, none
-    of them 0. There must be room for all lines and colons.
+    `text`, uint8, ends in a newline. A place is a tuple: start of the next line, lines passed, rows
+    stored, 1 + largest column so far, and values left out because of their column. The function
+    fills the label of each row, the start of its values in `indptr` (``indptr[0]`` must be 0), its
+    columns from 0 in increasing order, and its nonzero values. There must be room for all lines and
+    colons.
     """
     index_base, width_limit, above = rules
     at, n_lines, n_rows, width, n_dropped = place
@@ -105,7 +105,7 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
                 previous = index
                 token = _skip_blanks(text, end + (text[U64(end)] == Byte.BLANK))
             if is_plain and not increasing:
-                # A column may stand twice among the values that were left out, too.
+                # If values were left out, a column may have occurred twice among them.
                 is_plain = stored == first + n_pairs
                 is_plain = is_plain and _sort_pairs(indices[first:stored], values[first:stored])
                 previous = int(indices[stored - 1])
@@ -125,7 +125,7 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
 
 @njit(cache=True, nogil=True)
 def _sort_pairs(indices, values):
-    """Sort pairs by column, by a Shell sort, which compiles fast; whether all columns differ."""
+    """Sort pairs by column; return whether all columns differ. A Shell sort compiles fast."""
     gap = indices.size // 2
     while gap > 0:
         for i in range(gap, indices.size):
@@ -147,14 +147,14 @@ def _sort_pairs(indices, values):
 
 @njit(cache=True, nogil=True)
 def _ends_line(byte):
-    """Newline or the beginning of a comment."""
+    """Whether a byte is a newline or begins a comment."""
     return byte == Byte.NEWLINE or byte == Byte.HASH
 
 
 @njit(cache=True, nogil=True)
 def _is_blank(byte):
-    """Space, tab, vertical tab, form feed or carriage return; not the newline."""
-    if byte > Byte.HASH:  # nearly always; one comparison in place of four
+    """Whether a byte is a space, tab, vertical tab, form feed or carriage return."""
+    if byte > Byte.HASH:  # nearly always true: one comparison in place of four
         return False
     return byte == Byte.BLANK or byte == 9 or (11 <= byte <= 13)
 
@@ -173,7 +173,7 @@ def _skip_blanks(text, at):
 
 @njit(cache=True, nogil=True)
 def _skip_query(text, at):
-    """Position after a "qid:..." token at `at`, or `at`; a classifier has no use for queries."""
+    """Position after a "qid:..." token at `at` (the number of a query, for ranking), or `at`."""
     if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == 58:
         while not _ends_token(text[at]):
             at += 1
@@ -182,7 +182,7 @@ def _skip_query(text, at):
 
 @njit(cache=True, nogil=True)
 def _scan_pair(text, at):
-    """Pair at `at`: whether it is an ordinary one, its index, its value, and where it ends."""
+    """Read the pair at `at`: whether it is ordinary, its index, its value, and its end."""
     index, _, colon = _scan_digits(text, at, np.int64(0))
     if text[U64(colon)] != Byte.COLON or colon == at:
         return False, index, 0.0, colon
@@ -192,7 +192,7 @@ def _scan_pair(text, at):
 
 @njit(cache=True, nogil=True, inline="always")
 def _scan_digits(text, at, number):
-    """Read digits behind those of `number`: it, how many had no room in int64, where they end."""
+    """Append digits to `number`; return it, the number of digits without room in int64, the end."""
     n_lost = np.int64(0)
     digit = np.int64(text[U64(at)]) - Byte.ZERO
     while 0 <= digit <= 9:
@@ -209,10 +209,10 @@ def _scan_digits(text, at, number):
 def _scan_number(text, at):
     """Read [sign] digits [. digits] [e [sign] digits] up to the end of the token.
 
-    Returns whether that is a number and known to the last bit, the number, and where it ends.
+    Returns whether this is a number that is known to the last bit, the number, and its end.
     """
     negative = text[U64(at)] == Byte.MINUS
-    at += negative | (text[U64(at)] == Byte.PLUS)  # a branch would often be predicted wrongly
+    at += negative | (text[U64(at)] == Byte.PLUS)  # processors would often mispredict a branch
     start = at
     mantissa, power, at = _scan_digits(text, at, np.int64(0))
     n_digits = at - start
@@ -226,7 +226,7 @@ def _scan_number(text, at):
         has_exponent, exponent, at = _scan_exponent(text, at)
         is_number &= has_exponent
         power += exponent
-    # Digits were left out only if the others are a larger number.
+    # If digits were left out, the mantissa is above EXACT_MANTISSA.
     if mantissa <= EXACT_MANTISSA and U64(-power) <= U64(22):
         value = np.float64(mantissa) / POWERS_HIGH[U64(90 - power)]
     else:
@@ -237,7 +237,7 @@ def _scan_number(text, at):
 
 @njit(cache=True, nogil=True)
 def _scan_exponent(text, at):
-    """Read e [sign] digits up to the end of the token: whether there is one, it, its end."""
+    """Read e [sign] digits up to the end of the token: whether it is valid, its value, its end."""
     negative = text[U64(at + 1)] == Byte.MINUS
     start = at + 1 + (negative | (text[U64(at + 1)] == Byte.PLUS))
     exponent, _, end = _scan_digits(text, start, np.int64(0))
@@ -248,7 +248,7 @@ def _scan_exponent(text, at):
 
 @njit(cache=True, nogil=True)
 def _scale_by_power(mantissa, power):
-    """Whether ``mantissa * 10**power`` is known to the last bit, and it; see the module's notes."""
+    """Whether ``mantissa * 10**power`` is known to the last bit, and its value; see the notes."""
     if mantissa == 0:
         return True, 0.0
     if not -90 <= power <= 90:
@@ -257,7 +257,7 @@ def _scale_by_power(mantissa, power):
     whole = np.float64(mantissa)
     if mantissa <= EXACT_MANTISSA and 0 <= power <= 22:
         return True, whole * POWERS_HIGH[place]
-    part = np.float64(np.int64(U64(mantissa) - U64(whole)))  # what rounding took away
+    part = np.float64(np.int64(U64(mantissa) - U64(whole)))  # the part lost to rounding
     high, low = _two_product(whole, POWERS_HIGH[place])
     low += whole * POWERS_LOW[place] + part * POWERS_HIGH[place]
     margin = high * (2.0**-59 if mantissa >= DIGIT_ROOM else 2.0**-98)
@@ -266,7 +266,7 @@ def _scale_by_power(mantissa, power):
 
 @njit(cache=True, nogil=True)
 def _two_product(a, b):
-    """``a * b`` exactly, as a rounded product and the rest; sizes below 1e290."""
+    """``a * b`` exactly, as the rounded product and the rest, for numbers below 1e290."""
     high = a * b
     part = (2.0**27 + 1.0) * a
     a_high = part - (part - a)
@@ -278,17 +278,17 @@ def _two_product(a, b):
 
 
 BEGIN, PLAIN, QUOTED, CLOSED = range(4)
-"""At the begin of a cell, in a cell without quotes, inside quotes, and after a second quote."""
+"""States: at the start of a cell, in a cell without quotes, inside quotes, after a second quote."""
 
 
 @njit(cache=True, nogil=True)
 def scan_rows(text, delimiter, state):
-    """Follow the quotes of CSV through `text`, from the state at the end of the part before.
+    """Follow the quotes of CSV through a part of a text, from the state after the previous part.
 
-    A quote counts where a cell begins, and two of them inside a quoted cell stand for one. A line
-    without any character is no row. `text` is uint8 of shape (n,), `delimiter` the byte between two
-    cells; `state` is BEGIN before the first part. Returns the state at the end of the part; the
-    place after the last line end that ends a row, 0 if there is none; and the number of rows that
+    A quote counts at the start of a cell, and two quotes inside a quoted cell stand for one. An
+    empty line is not a row. `text` is uint8 of shape (n,), and `delimiter` is the byte between
+    cells. `state` is BEGIN before the first part. Returns the state at the end of the part, the
+    place after the last line end that ends a row (0 if there is none), and the number of rows that
     end in the part and are not empty in it.
     """
     end, n_rows, empty = 0, 0, True
