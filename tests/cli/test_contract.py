@@ -64,6 +64,7 @@ MORE = (
         "kind model_kind kernel C gamma n_features n_support classes task status scaling "
         "certified_gap gap_scope advice next",
     ),
+    Example("train X.npy --task novelty --contamination 0.1 -o new.h5", "offset rho certified_gap"),
     Example("train d.h5 --dry-run", "choice kind landmarks memory_limit memory"),
     Example(
         "train --stream d.txt -o new.h5",

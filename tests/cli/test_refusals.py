@@ -23,7 +23,7 @@ convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
 convert t.csv new.h5 --label label --labels-as 4=2 => has the label 3
 convert t.csv new.h5 --label label --labels-as normal. => must be LABEL=NEW
 convert t.csv new.h5 --label label --labels-as a=1,a=2 => each label once
-convert t.csv new.h5 --label label --labels-as a=NA,*=b => no new label that means a missing one
+convert t.csv new.h5 --label label --labels-as a=NA,*=b => not 'a=NA,*=b'
 convert t.csv new.h5 --label label --task regression --labels-as *=1 => for classes
 convert d.txt new.h5 --labels-as 3=2 => d.txt => has the label -7 => as -7=NEW
 convert cells.h5ad new.h5 --label cell_type => the label of row 200 => --missing-labels drop
