@@ -64,7 +64,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     """Describe a source, from all labels and a sample of the rows."""
     average = source.statistics and source.statistics.average_squared_distance
     blocks = block_slices(source, 0, source.n_rows, 1 << 20)
-    chosen = blocks[:: max(1, len(blocks) // 16)]  # at most 31 MiB, from all over the file
+    chosen = blocks[:: max(1, len(blocks) // 16)]  # up to 31 MiB of rows, from all over the file
     rows = concat_rows([source.read(*block, checked=False) for block in chosen])
     bad = np.flatnonzero(~np.isfinite(values_of(rows)))
     bad = rows.row_numbers()[bad] if isinstance(rows, CSRRows) else bad // source.n_features

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed when the program began
             setattr(sys, name, open(os.devnull, mode))
-    with suppress(AttributeError):  # a notebook shows all characters
+    with suppress(AttributeError):  # streams of notebooks lack this, and show all characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     results = Stream(sys.stdout, "standard output")
     try:

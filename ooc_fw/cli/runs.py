@@ -50,7 +50,7 @@ class ModelPlace:
         if given.get("log") is not None:
             outputs.append(Output("log", args.log))
         check_outputs(outputs, [given.get("resume")])
-        if given.get("checkpoint") is not None:  # may replace the file of --resume, thus comes now
+        if given.get("checkpoint") is not None:  # the checkpoint may replace the file of --resume
             outputs.append(Output("checkpoint", args.checkpoint))
         check_outputs(outputs, common.inputs_of(args))
 

@@ -295,7 +295,7 @@ class Trainer(BaseEstimator):
         return *(checked if y else [checked]), names
 
     def __sklearn_is_fitted__(self) -> bool:
-        """A first call that failed may have left attributes of the data, but no model."""
+        """Whether there is a model; a failed `fit` may have set other attributes."""
         return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:

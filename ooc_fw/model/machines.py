@@ -186,7 +186,7 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     n_positive = int(positive.sum())
     n_negative = len(positive) - n_positive
     targets = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
-    # The tolerance suits values of the order of 1.
+    # Scale the values, since the tolerance suits numbers of the order of 1.
     scale = float(np.abs(values).max(initial=0))
     if scale < 1e-300:
         scale = 1.0

@@ -128,7 +128,7 @@ class Predictor:
             self._scale = self._scale / model.spread
             self._accuracy *= model.spread
             self._shift = -(model.offset or 0.0)
-        elif model.offset is not None:  # scores of novelty have no bias and no scale
+        elif model.offset is not None:  # novelty: its scores have neither bias nor scale
             self._scale = 1 / sizes[0]
             self._accuracy *= rho[0]
             self._shift = model.offset + math.fsum(model.classifiers[0].beta)
@@ -286,7 +286,7 @@ def table_in(model: Model, X: Any) -> Iterator[TableFile | None]:
         kind = detect_format(path, is_table=True) if is_file else ""
         yield TableFile(path, kind, path) if kind in TABLES else None
     elif names is None or {*(model.columns or ())} <= {*names}:
-        yield None  # its columns are the features already
+        yield None  # not a table, or a frame whose columns are the features
     else:
         from ooc_fw.convert.arrow import write_arrow  # pyarrow is slow to import
 

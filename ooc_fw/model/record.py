@@ -191,7 +191,8 @@ class Model:
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
         """The same model for larger data, in which training row k has the number `rows[k]`.
 
-        `rows` increase. If the number of larger data is given, all their other rows have weight 0.
+        `rows` increase. If the size `n_rows` of the larger data is given, all other rows in them
+        have the weight 0.
         """
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
@@ -297,8 +298,8 @@ class Model:
     ) -> Importance:
         """How much each column matters, from up to `rows` rows of `X`, or all rows for None.
 
-        The importance is the root mean square derivative of the decision value, or the prediction,
-        by the column, times the standard deviation of the column.
+        It is the root mean square derivative of the decision value, or the prediction, by the
+        column, times the standard deviation of the column.
         """
         with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
             return importance_of(self, source, rows, on_rows or (lambda _: None), workers)

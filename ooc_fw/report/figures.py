@@ -35,7 +35,7 @@ def check_figure(path: StrPath) -> str:
 
 
 def save(figure: Figure, path: StrPath) -> None:
-    """Write a figure in the format of its suffix; raises as `write_atomic` does."""
+    """Write a figure in the format of its suffix; errors are those of `write_atomic`."""
     form = check_figure(path)
     image = BytesIO()
     with _look():

@@ -140,7 +140,7 @@ class EventLog:
         self._path = str(path)
         self._file = open_growing(path, append=resume is not None)
         self._failed = False
-        self._next = 0.0  # when another event is due
+        self._next = 0.0  # time at which the next event is due
         self._last: tuple[object, ...] = ()
         if resume is not None:
             self._print("")  # ends a line that the earlier run may have left unfinished
@@ -172,7 +172,7 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):  # the disk is still full
+        with contextlib.suppress(OSError):  # such as a full disk, of which `_print` warned
             self._file.close()
 
 

@@ -283,7 +283,7 @@ def train_span(
     from ooc_fw.landmarks.solve import solve_landmarks  # imports SciPy, which takes 0.1 s
 
     start = warm if isinstance(warm, LandmarkStart) else None
-    # If all rows are landmarks, as in a small regression, the gap is one to the exact optimum.
+    # If all rows are landmarks, as in a small regression, the gap is measured to the exact optimum.
     whole = problem.task == "regression" and plan.landmarks == problem.source.n_rows
     solution = solve_landmarks(problem, plan, session, start, to_optimum=whole)
     # If less than half of the landmarks are in use, the others depend on these: more add little.

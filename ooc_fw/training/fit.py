@@ -279,7 +279,7 @@ def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator)
 
     With different shares, the sigmoid would learn wrong frequencies of the classes. The share is
     one half for few rows, since 0.2 and 0.3 give the same or larger log losses. Of many rows it
-    takes 100,000, and 1,000 of each class, which is enough for the two parameters.
+    takes about 100,000, and 1,000 of each class: this is enough for the two parameters.
     """
     least = np.unique(codes, return_counts=True)[1].min()
     share = min(0.5, max(100_000 / len(codes), 1_000 / least))

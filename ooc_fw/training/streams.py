@@ -59,7 +59,7 @@ class Stream:
     options: TrainOptions
     keep: int = KEEP.default  # largest number of support vectors of a pair between two chunks
     n_rows: int = 0
-    n_features: int = 0  # of the widest row so far
+    n_features: int = 0  # width of the widest row so far
     # One for each pair, None before its first row. Its `rows` are positions in the stream.
     solutions: tuple[Solution | None, ...] = ()
     shares: tuple[float, ...] = ()  # for each pair: the share of its rows that it learns from

@@ -27,7 +27,7 @@ models. Any beta >= 0, with the signs s_i of the residuals, bounds the optimum f
 
 D(beta) = sum_i beta_i (s_i y_i - epsilon) - 1/2 u'G^-1 u - 1/2 sum_i beta_i^2 / C_i.
 
-If all rows are landmarks, the gap is one to the exact optimum.
+If all rows are landmarks, this is a gap to the exact optimum.
 """
 
 from __future__ import annotations
