@@ -29,6 +29,10 @@ def test_rows_that_outgrow_their_budget_stay_within_it(quantised, engine):
     X = np.random.default_rng(0).random((9000, 5), dtype=np.float32)
     z = engine.prepare(X)
     engine.block(z[:2000], z, np.empty((2000, len(X)), dtype=np.float32))  # its own buffers
+    few = KernelRows(10, 1 << 20, quantised)  # compiles, which takes memory, too
+    for n_rows in (5, 10):
+        few.add(5, engine, z[:n_rows])
+    few.keep(np.arange(5))
     before = rss_bytes()
     rows = KernelRows(10**6, BUDGET, quantised)
     for start in range(0, 9000, 1500):
