@@ -191,8 +191,7 @@ class Model:
     def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
         """The same model for larger data, in which training row k has the number `rows[k]`.
 
-        `rows` increase. If the size `n_rows` of the larger data is given, all other rows in them
-        have the weight 0.
+        `rows` increase. If the larger data have `n_rows` rows, the others of them have weight 0.
         """
         weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
