@@ -24,7 +24,7 @@ SVC(max_iter="a").fit(X, y) => max_iter must be a number, not 'a'
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
 SVC(memory_limit="100MiB").fit(X, thirds) => limit of 100 MiB
 SVC(landmarks=25, exact=True).fit(X, y) => contradict each other
-SVC().fit(X, ones) => have the label 1; .* one class
+SVC().fit(X, ones) => have the label 1; .* two classes
 SVC().fit(X, large) => is a whole number
 SVC().fit(X, large.astype(np.uint64)) => is a whole number
 SVC().fit(X, targets) => continuous
@@ -40,7 +40,7 @@ SVC(class_weight={3: 0}).fit(X, y) => the weight of class 3 must be a positive n
 SVC(class_weight={3: np.nan}).fit(X, y) => the weight of class 3 must be a positive number
 SVC(class_weight={3: 1e300}).fit(X, y) => C times class_weight must be from
 SVC(class_weight={3: 1e300}).fit(X, y, ones) => C times class_weight times sample_weight must be
-SVC().fit(X, y, positive) => one class
+SVC().fit(X, y, positive) => two classes
 SVC().fit(X, y, ones[:2]) => 60 rows need as many sample weights, not an array of
 SVC().fit(X, y, but(ones, 1, -1)) => must not be negative, but that of row 1 is -1
 SVC().fit(X, y, but(ones, 2, np.nan)) => must not be negative, but that of row 2 is nan
@@ -54,7 +54,7 @@ OneClass(contamination=0).fit(X) => contamination must be a positive number
 OneClass(contamination=0.6).fit(X) => contamination must be a positive number
 OneClass(contamination="auto").fit(X) => contamination must be a (positive )?number
 OneClass("poly", 1.0, 3, 0.0, C=1e20).fit([[1.0, 2], [-1, -2]]) => below the rounding of kernel
-SVR().fit(X, 1e-160 * targets) => the targets of array reach .* too little
+SVR().fit(X, 1e-160 * targets) => the targets of array reach .* too small
 SVR().fit(X, 1e300 * targets) => the targets of array reach .* too large
 SVR().fit(X, but(targets, 59, np.nan)) => row 59 of y is missing
 SVR().fit(open_dataset(X, but(targets, 59, np.nan))) => row 59 of array is nan
@@ -94,7 +94,7 @@ tune(X, y, Cs=[0.0, 1]) => C must be a positive number
 tune(X, y, gammas=["wide"]) => gamma must be
 tune(X, y, metric="f1") => f1 is not for classification; choose accuracy or
 tune(X, y, metric="r2") => metric r2 is not for classification
-tune(X, thirds, metric="auc") => auc is for two classes, and .* has 3; use balanced
+tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
 tune(X, y, ordinary=3) => ordinary is for the task novelty
 tune(X, y, task="ranking") => task must be one of classification, novelty, regression
