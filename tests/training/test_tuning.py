@@ -174,7 +174,7 @@ def test_a_last_model_that_is_late_gives_way_to_the_one_of_the_sample(data, monk
     monkeypatch.setattr(tuning, "fit", late)
     said = []
     result = tune(*data, Cs=[1], gammas=[0.5], say=said.append)
-    assert "no time for a model of more than 450 rows" in said[-1]
+    assert "not suffice for a model of more than 450 rows" in said[-1]
     assert (result.model.status, result.model.certified_gap) == ("sampled", None)
     assert np.unpackbits(result.model.weighted_rows)[:600].sum() == result.best.n_rows == 450
 
