@@ -12,7 +12,6 @@ from ooc_fw.convert.convert import convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
-from tests.support.files import write_csr_group
 
 Y = {"label": "y"}
 
@@ -74,17 +73,6 @@ def write_table(path: Path, columns: Any) -> Path:
         parquet.write_table(table, path, row_group_size=90)
     else:
         feather.write_feather(table, path, compression="uncompressed", chunksize=120)
-    return path
-
-
-def write_hdf5(path: Path, *, sparse: bool = False, **nodes: Any) -> Path:
-    """Write arrays by their names; those of two dimensions as CSR if `sparse`."""
-    with h5py.File(path, "w") as file:
-        for name, values in nodes.items():
-            if sparse and np.ndim(values) == 2:
-                write_csr_group(file.create_group(name), values)
-            else:
-                file[name] = values
     return path
 
 

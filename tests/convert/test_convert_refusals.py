@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ooc_fw.system.errors import InputError
-from tests.convert.converted import Y, convert_files, write_hdf5, write_npy, write_table
+from tests.convert.converted import Y, convert_files, write_npy, write_table
 
 # Training files of the option `like`, made when they are named.
 TRAINED = {
@@ -55,28 +55,21 @@ CSV = {**Y, "format": "csv"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 BUYS = {"label": "buys"}
 MANY = "".join(f"w{i},0\n" for i in range(5000))
-LONG = f"a,b,y\n1,{'x' * 200_000},0\n2,c,1\n"
 FAR = "\n".join(["a,y", "?,1", *["3,2"] * 28, "1e300,1\n"])
-BOTH = {"target_encode": ["c", "d"], "drop": ["x"], **Y}
-WORDS = "c,d,x,y\n" + "p,q,1,no\nr,s,2,yes\n" * 9
-SUMS = "c,d,x,y\n" + "".join(f"w{k % 1800},q,1,v{k}\n" for k in range(4000))
-ODD = {"v": [["a"], ["b"]], "s": [{"k": 1}, {"k": 2}], "b": [b"1", b"2"], "y": [0, 1]}
+ENCODED = {"target_encode": ["c"], **Y}
+WORDS = "c,y\n" + "p,no\nr,yes\n" * 9
+SUMS = "c,y\n" + "".join(f"w{k % 1800},v{k}\n" for k in range(4000))
 STAMPS = {"t": pa.array([1, 2], pa.timestamp("s")), "y": [0, 1]}
-TWINS = pa.Table.from_arrays([pa.array([1, 2])] * 3, names=["twin", "twin", "y"])
 TIMES = "t,y\n2024-01-01T10:00+02:00,0\n,1\nsoon,1\n"
 NOISE = np.random.default_rng(0).bytes(500).hex().encode()
-CAFE = np.array([b"caf\xc3\xa9", b"caf\xe9"])
 
 TEXT = [
-    (b"", {}, "holds no rows"),
     ("\n# nothing\n", {}, "holds no rows"),
     ("1\n2\n", {}, "holds labels only, no features"),
     ("1 1:1\n1 1:x\n", {}, r"data, line 2: the value of '1:x'"),
     ("1 2000000000:1", {}, "has a feature index of 2000000000, and the limit is 67108864"),
     ("\n".join(f"{i} 1:1" for i in range(5000)), {}, "more than 4096 different labels"),
     ("1 1:5 40:1\n2 1:6\n", {"scale": "minmax", "dense": False}, "cannot stay sparse; use --scale"),
-    (b"\x89HDF\r\n\x1a\n" + bytes(100), {"format": "libsvm"}, "is hdf5, not text"),
-    (b"\x93NUMPY" + bytes(100), {"format": "libsvm"}, "is npy, not text; name its format"),
     (b"\x28\xb5\x2f\xfd" + bytes(100), {}, "is zstd, .* unpack it"),
     *(
         (data[:60] + data[90:], {}, r"data is damaged or cut short \(.*\); fetch it")
@@ -95,117 +88,66 @@ COLUMNS = [
     ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one ASCII character, not 'ab'"),
     ("a,y\n1,0\n", {**Y, "zero_based": True}, "is csv, and --zero-based and --n-features are for"),
     ("1 1:1\n", {**Y, "format": "libsvm"}, "is libsvm, and --label, .* are for other formats"),
-    ("a,y\n1,0\n", {**Y, "format": "xml"}, "format must be one of auto, libsvm, csv"),
-    *(
-        (line + "\n1" + ",1" * line.count(",") + "\n", CSV | {"label": "0"}, "--no-header .*, or")
-        for line in ("5.1,3.5,setosa", "39, Gov, 7", "2010,class", "?,7,x", "0,1,y")
-    ),
+    ("5.1,3.5,setosa\n1,1,1\n", CSV | {"label": "0"}, "--no-header .*, or"),
 ]
 CELLS = [
     ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
-    *((f"a,y\n1,0\n{it},1\n", Y, "line 3: .* 'a' is missing") for it in ("-", "?", "None")),
-    *(
-        (f"a,y\n1,0\n2,{it}\n3,1\n", Y, r"line 3: the label is missing.*--missing-labels drop")
-        for it in ("NA", "nan", "NaN", "", "null", "None", "?", "N/A")
-    ),
+    ("a,y\n1,0\n2,N/A\n3,1\n", Y, r"line 3: the label is missing.*--missing-labels drop"),
     ("a,y\n1,0\n1,inf\n", {**Y, "task": "regression"}, "line 3: the label .* infinite"),
-    ("a,y\ninf,0\n", Y, "line 2: .* column 'a' is inf: not finite"),
     (FAR, {**Y, "impute": "mean"}, r"data, line 31: .* column 'a' is .*, beyond float32"),
     ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* 'b' is -1: .* log1p"),
-    (b'a,y\n"1,234",x\n', Y, "line 2: column 'a' does not hold a number but '1,234'"),
-    ("a,c,y\n1,,0\n", {**Y, "one_hot": ["c"]}, "column 'c' is missing"),
     ("a,c,y\n,x,0\n", {**Y, "impute": "mean", "drop": ["c"]}, "holds no number at"),
     ("a,y\n1,0\n1,0,2\n", Y, "line 3: it has 3 cells for 2 columns"),
     ('a,y\n1,0\n1,"0\n3\n', Y, r"line 3: .*; a quoted cell ends in a quote"),
     (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"line 1: a carriage return stands alone"),
     (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
-    *(("größe,y\n1,0\n".encode(code), Y, "not UTF-8") for code in ("latin1", "utf-16")),
-    ("a,y\n", Y, r"holds no rows"),
     ("", Y, r"is empty"),
-    (TIMES, {**Y, "dates": ["t"]}, r"line 3: the value in column 't' is missing; .*--drop t"),
     (TIMES, {**Y, "dates": ["t"], "impute": "mean"}, "line 4: .* 't' is inf: .* not a date"),
-    (TIMES, Y, r"hold a number but '2024-.* --dates t "),
 ]
 MANY_WORDS = [
     ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* than 4096 different words, .* --drop"),
-    (LONG.replace("b", "x" * 200_000), Y, "a name of more than 4096 letters"),
-    (LONG, {**Y, "one_hot": ["b", "a"]}, "'b' of .* more than 4096 letters"),
-    (LONG, {"label": "b", "one_hot": ["a"]}, "column of the labels .* has .* 4096 letters"),
-    ("y,a\n" + MANY, Y, "more than 4096 different words.*"),
-    (WORDS, BOTH | {"drop": []} | {"one_hot": ["c"]}, "named by --target-encode and by --one-hot"),
-    (WORDS, {**Y, "target_encode": ["y"]}, "'y' is named by --target-encode and by --label"),
-    (WORDS, {**Y, "target_encode": ["z"]}, "lacks column 'z', which --target-encode needs"),
-    (WORDS, {**BOTH, "task": "regression"}, "column 'y' does not hold a number but"),
-    (SUMS, BOTH, "'c' has too many words for --target-encode, which takes .* words x classes"),
-    (WORDS.replace("yes", "no"), BOTH, "needs rows of two classes, or --task regression"),
-    (
-        WORDS.replace("no", "2").replace("yes", str(2**130)),
-        {**BOTH, "task": "regression"},
-        "mean targets of column 'c' are beyond float32",
-    ),
+    (SUMS, ENCODED, "'c' has too many words for --target-encode, which takes .* words x classes"),
+    (WORDS.replace("yes", "no"), ENCODED, "needs rows of two classes, or --task regression"),
 ]
 FILES = [
     (parts({"y": [1, 2]}), Y, r"b\.parquet lacks column 'x' of the other files"),
-    (parts({"x": ["a", "b"], "y": [1, 2]}), Y, "Field x has incompatible types: double vs string"),
     (parts({"x": [3.0, np.inf], "y": [1, 2]}), Y, r"b\.parquet, row 1: .*x"),
     (b"PAR1 and no more", Y, "cannot be read as Parquet"),
-    (
-        parts({"x": [4.0, 5.0], "y": [1, 2], "z": ["u", "v"]}),
-        {**Y, "one_hot": ["z"]},
-        r"a\.parquet lacks column 'z' of the other files .*leave the column out",
-    ),
     (["folder"], Y, "a folder without Parquet or Arrow"),
     *(
-        (with_log(log), {**Y, "format": kind}, "is a table of Delta, .*export a snapshot")
+        (with_log(log), {**Y, "format": "parquet"}, "is a table of Delta, .*export a snapshot")
         for log in ("_delta_log", ".hoodie", "metadata")
-        for kind in ("auto", "parquet")
     ),
     (spoilt, Y, r"t\.parquet is damaged after row 0"),
-    (pa.table({"a": [1.0, None], "y": [0, 1]}), Y, "row 1: the value in column 'a' is missing"),
     (pa.table(STAMPS), Y, r"column 't' .* holds dates, not numbers; .*--drop t"),
-    (pa.table(ODD), Y, r"'v' of .* holds list<.*--drop v"),
-    (pa.table(ODD), {**Y, "drop": ["v"]}, r"'s' of .* holds struct<"),
-    (pa.table(ODD), {**Y, "drop": ["v", "s"]}, "'b' of .* holds binary"),
-    (TWINS, Y, r"t\.parquet .*duplicate field names"),
+    (pa.table({"v": [["a"], ["b"]], "y": [0, 1]}), Y, r"'v' of .* holds list<.*--drop v"),
     (np.eye(2), {}, r"has no labels; name them \(--label\), or give a file"),
-    (np.eye(2), {"labels": "none.npy"}, r"none\.npy does not exist"),
     (np.eye(2), {"labels": "y.npy"}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
-    ({"X": np.eye(2), "y": CAFE.astype("O")}, {}, r"row 1: b?'caf\\(xe9|udce9)' is not UTF-8 text"),
-    ({"X": np.array([[1, np.nan], [1, 1]])}, {}, "row 0: the value in column '1' is nan"),
-    ({"X": np.eye(2)}, {"one_hot": ["a"]}, "is hdf5, and --one-hot, .* are for other formats"),
+    (np.eye(2), {"one_hot": ["a"]}, "is npy, and --one-hot, .* are for other formats"),
     (["table.h5"], {"like": "table.h5"}, "is a converted file already"),
 ]
 OF_LIKE = [
-    *(
-        ("1 1:1\n", {"like": "x.h5", **option}, r"comes from x\.h5 here; leave it out")
-        for option in ({"log1p": True}, {"scale": "minmax"}, {"n_features": 3}, BOTH)
-    ),
-    ("1 1:1\n", {"like": "missing"}, "missing does not exist"),
+    ("1 1:1\n", {"like": "x.h5", "log1p": True}, r"comes from x\.h5 here; leave it out"),
     ("1 1:1\n", {"like": "data"}, r"data is LIBSVM text; convert it first"),
     ("a,y\n1,0\n", {"like": "table.h5"}, "lacks column 'b', which .*table.h5 needs"),
-    ("a,b,y\n,1,0\n", {"like": "table.h5"}, "line 2: the value in column 'a' is missing"),
-    (
-        "y,a,b\n1,5,6\n",
-        {"like": "text.h5", "format": "csv"},
-        "does not say how the columns",
-    ),
+    ("y,a,b\n1,5,6\n", {"like": "text.h5", "format": "csv"}, "does not say how the columns"),
     ("1 1:1\n1 1:-1\n", {"like": "text.h5"}, "line 2: .* no log1p"),
     ("9,5,1.5,a\n", {"like": "bare.h5"}, r"has 4 columns and .*bare\.h5 has 3"),
-    ("1.5\n", {"like": "bare.h5"}, r"has 1 columns and .*bare\.h5 has 3"),
 ]
 OTHERS = [
     ([], {}, "no input given"),
     (["-", "-"], {}, "given twice"),
-    (["other.txt", "missing"], {}, "missing does not exist"),
     (["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
     (["other.csv", "less.csv"], Y, r"less\.csv lacks column 'a', which the first table"),
     (["folder"], {"format": "libsvm"}, r"cannot be read .Is a directory"),
     (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
-    (["other.csv"], {**Y, "output": "folder"}, "folder is a folder, a device or a st"),
-    (["other.csv"], {**Y, "output": "pipe"}, "pipe is a folder, a device or a stream"),
-    (["other.csv"], {**Y, "output": "no/o.h5"}, r"cannot be written \(No such file"),
-    (["other.csv"], {**Y, "output": "other.csv"}, "would replace the input"),
 ]
+OTHER_FILES = {
+    "out.h5": "old",
+    "other.txt": "1 1:1\n",
+    "other.csv": "a,y\n1,0\n",
+    "less.csv": "b,y\n1,0",
+}
 
 
 def files_in(folder):
@@ -213,7 +155,8 @@ def files_in(folder):
 
 
 def shown(value):
-    return "" if isinstance(value, dict) or callable(value) else repr(value)[:40]
+    # Packed bytes hold the time, and so differ between processes.
+    return "" if isinstance(value, dict | bytes) or callable(value) else repr(value)[:40]
 
 
 @pytest.mark.parametrize(
@@ -222,19 +165,12 @@ def shown(value):
     ids=shown,
 )
 def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message):
-    """Text, a table of Parquet, an array, arrays of HDF5, names of inputs, or what writes one."""
+    """Text, a table of Parquet, an array, names of inputs, or a function that writes one."""
     monkeypatch.chdir(tmp_path)
     os.mkdir("folder")
-    os.mkfifo("pipe")
-    texts = {
-        "out.h5": "old",
-        "other.txt": "1 1:1\n",
-        "other.csv": "a,y\n1,0\n",
-        "less.csv": "b,y\n1,0",
-    }
-    for name, text in {**texts, "out.h5": "old"}.items():
+    for name, text in OTHER_FILES.items():
         (tmp_path / name).write_text(text)
-    write_npy(tmp_path / "y.npy", CAFE)
+    write_npy(tmp_path / "y.npy", np.array([b"caf\xc3\xa9", b"caf\xe9"]))
     if options.get("like") in TRAINED:
         text, how = TRAINED[options["like"]]
         (tmp_path / "training").write_text(text)
@@ -246,12 +182,9 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message
         given = [write_table(tmp_path / "t.parquet", given)]
     elif isinstance(given, np.ndarray):
         given = [write_npy(tmp_path / "x.npy", given)]
-    elif isinstance(given, dict):
-        given = [write_hdf5(tmp_path / "a.hdf5", **{"y": np.zeros(2), **given})]
     elif callable(given):
         given = [given(tmp_path)]
     before = files_in(tmp_path)
-    options = {"output": "out.h5"} | options
     with pytest.raises(InputError, match=message):
-        convert_files(given, options.pop("output"), **options)
+        convert_files(given, "out.h5", **options)
     assert files_in(tmp_path) == before
