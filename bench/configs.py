@@ -34,7 +34,7 @@ CONFIGS: dict[str, tuple[Runs, ...]] = {
     "readme": (
         Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "proof"),
         Runs(("clustered-1e8",), BOUNDED[:1], "proof"),
-        Runs(("one-hot",), ("ooc-fw:memory=2GiB",), "proof"),
+        Runs(("one-hot",), ("ooc-fw:memory=1GiB",), "proof"),
         Runs(("kdd99", "mnist", "letter", "ijcnn1"), BESIDE_INTELEX, "measured", 3),
         Runs(("topics",), ("ooc-fw", "intelex-svc:storage=sparse"), "measured", 3),
         Runs(("covtype-40k", "w7a", "a9a"), BESIDE_INTELEX, "measured", 3),

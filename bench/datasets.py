@@ -229,7 +229,7 @@ DATASETS = {
         Dataset("a1a", pair(str(A1A))),
         Dataset("topics", generated(topics, 0.5), 10, title="100 topics, sparse"),
         Dataset("calls", generated(calls, 0.25), 1, None, CALLS),
-        Dataset("one-hot", Made("one-hot", 3_000_000), title="one-hot categories, sparse"),
+        Dataset("one-hot", Made("one-hot", 20_000_000), title="one-hot categories, sparse"),
         *(
             Dataset(f"{kind}-1e{e}", Made(kind, 10**e), 10, 4.0, title=f"{kind} rows")
             for kind in ("clustered", "noisy")

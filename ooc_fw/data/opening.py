@@ -62,12 +62,17 @@ def open_source(
         if labels is not None:
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
+    name = None
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
-        label, labels = labels, None  # it is the name of labels in the data
+        name = label = labels  # it is the name of labels in the data
+        labels = None
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
     given = None if labels is None else _open_labels(labels)
     source = _open(data, given, x_name, label if given is None else None)
+    if name is not None and not source.has_labels:
+        source.close()
+        raise InputError(f"{name!r} is neither a file of labels nor a name in {source.name}")
     if missing_labels == "refuse" or not source.has_labels:
         return source
     missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])

@@ -187,6 +187,7 @@ HDF5 = [
 LABELS = [
     ((X,), r"has no labels; name them .* \(--labels"),
     (npy(X), r"has no labels; name them .* \(--labels"),
+    ((X, "nowhere.txt"), "neither a file of labels nor a name in array"),
     ((X, [1, 2, 3]), "array has 60 rows but 3 labels; give one"),
     ((X, np.ones((60, 2))), rf"labels in array {ONE_EACH}, not of shape \(60, 2\)"),
     ((X, np.ones(60, complex)), f"labels in array {ONE_EACH}.* type complex128"),
