@@ -1,9 +1,7 @@
 """Rows and labels that cannot be used: one sentence says which, and what to do."""
 
-import gzip
 import json
 import os
-import time
 
 import dask.array as da
 import h5py
@@ -40,15 +38,10 @@ def file(name, content=None):
     return write
 
 
-def npy(array, view=None):
-    """A file of an array, or a view of its map."""
-
-    def write(folder):
-        np.save(folder / "X.npy", array)
-        path = folder / "X.npy"
-        return (path if view is None else np.load(path, mmap_mode="r")[view],)
-
-    return write
+def backward(folder):
+    """A map of a file whose rows are reversed."""
+    np.save(folder / "X.npy", X)
+    return (np.load(folder / "X.npy", mmap_mode="r")[::-1],)
 
 
 def header(shape, descr="'<f4'"):
@@ -71,8 +64,6 @@ def hdf5(contents):
                     data.create_group(name)
                 elif isinstance(value, dict):
                     data.create_dataset(name, **value)
-                elif isinstance(value, h5py.VirtualLayout):
-                    data.create_virtual_dataset(name, value)
                 else:
                     data[name] = value
         return (folder / "data.h5",)
@@ -80,65 +71,50 @@ def hdf5(contents):
     return write
 
 
-def store(**metadata):
-    """A store of zarr whose metadata say something else."""
-
-    def write(folder):
-        group = zarr.open_group(folder / "s.zarr", mode="w", zarr_format=2)
-        group["X"] = np.eye(8, 2)
-        path = folder / "s.zarr" / "X" / ".zarray"
-        path.write_text(json.dumps(json.loads(path.read_text()) | metadata))
-        return (folder / "s.zarr",)
-
-    return write
+def huge_chunks(folder):
+    """A store whose metadata give chunks of 64 TB."""
+    group = zarr.open_group(folder / "s.zarr", mode="w", zarr_format=2)
+    group["X"] = np.eye(8, 2)
+    path = folder / "s.zarr" / "X" / ".zarray"
+    huge = {"shape": [8, 10**12], "chunks": [8, 10**12]}
+    path.write_text(json.dumps(json.loads(path.read_text()) | huge))
+    return (folder / "s.zarr",)
 
 
 CONVERT = r"; .* ooc-fw convert \S*"
 NEITHER = "a.h5 is neither HDF5 nor .npy, or it is empty or damaged"
-SHAPES = (-60, 4), (True, 4), (60.0, 4), (10**15, 4), (2**40, 2**40), "(60,", "(60"
 FILES = [
     (file("a9a.txt", b"+1 3:1 11:0.5\n"), f"is LIBSVM text{CONVERT}a9a.txt a9a.h5"),
-    (file("a.txt.gz", gzip.compress(b"1 1:1")), f"is LIBSVM text{CONVERT}a.txt.gz a.h5"),
     (file("a.csv", b"1,2,3\n"), f"is a table{CONVERT}a.csv a.h5 --label COLUMN$"),
-    (file("a", b"x;y\n1;2\n"), f"is a table{CONVERT}a a.h5 --label COLUMN$"),
-    (file("a.parquet", b"PAR1\x15\x04"), f"is a table{CONVERT}a.parquet a.h5 --label COLUMN$"),
     *((file("a.h5", content), NEITHER) for content in (b"", b"\x00\x01\x02" * 9)),
     (file("a.npz"), "a.npz does not exist"),
     (file("."), "is a folder without Parquet or Arrow"),
     (file("pipe.h5"), "a pipe or a device"),
-    *((header(shape), r"X\.npy") for shape in SHAPES),
-    *((header((60, 4), descr), r"X\.npy") for descr in ("[('a', '<f4')]", "'|O'", "'zzz'")),
+    *((header(shape), r"X\.npy") for shape in ((-60, 4), (10**15, 4), (2**40, 2**40), "(60")),
+    *((header((60, 4), descr), r"X\.npy") for descr in ("[('a', '<f4')]", "'|O'")),
 ]
 NO_ROWS = [
     (np.zeros((0, 3)), r"is empty \(0 rows, 3 columns\)"),
     (np.zeros((3, 0)), r"is empty \(3 rows, 0 columns\)"),
-    *((np.zeros((2,) * n), f"two dimensions, not of {n}") for n in (0, 1, 3)),
+    (np.zeros((2, 2, 2)), "two dimensions, not of 3"),
     (np.zeros((2, 2), complex), "type complex128, but must be real numbers"),
-    (np.array([["a"]]), "must be real numbers"),
     (np.array([[None]], dtype=object), "real numbers|cannot be read"),
 ]
 UNKNOWN = da.from_array(X, chunks=10)
 ROWS = [
     *(((array,), message) for array, message in NO_ROWS),
-    *((npy(array), message) for array, message in NO_ROWS),
     (([[1, 2], [3]],), "list cannot be made an array"),
     ((sp.csr_array((1, 3 * 10**9)),), "3000000000 columns, 2..31 or more"),
-    ((da.zeros(4),), "two dimensions"),
     ((UNKNOWN[UNKNOWN[:, 0] > 0],), "known lengths; see its compute_chunk_sizes"),
     ((np.ma.masked_equal(X, 1),), "rows and labels cannot be masked arrays; fill"),
     ((np.array([[1.0], [1e300]]),), "row 1 holds a value in column 0 .* too large"),
-    (npy(X, np.s_[::-1]), "X.npy is not in one piece of it; copy"),
-    (npy(X, np.s_[::2, 1:3]), "not in one piece"),
-    (store(shape=[8, 10**12], chunks=[8, 10**12]), "'/X', of shape .* write it in chunks of"),
-    (store(shape=[10**12, 2]), "'/X', of shape .* in chunks of .* write it in chunks of"),
+    (backward, "X.npy is not in one piece of it; copy"),
+    (huge_chunks, "'/X', of shape .* write it in chunks of"),
 ]
 ABSENT = "'/X', .* has values that were never written, or are in other files"
 MANY = {"shape": (10**12, 4), "dtype": "f4"}
-VIRTUAL = h5py.VirtualLayout(X.shape, X.dtype)
-VIRTUAL[...] = h5py.VirtualSource("other.h5", "X", X.shape)
 NOT_X = "'/X' must be an array, or sparse rows"
 ONE_EACH = "must be one number or text for each row"
-RAGGED = np.array([np.arange(k % 3) for k in range(60)], dtype=object)
 CSR = {
     "X/data": np.ones(60, np.float32),
     "X/indices": np.arange(60) % 4,
@@ -150,34 +126,20 @@ CONVERTED = {"X": X, "y": y, "@n_features": 4}
 CODED = {"X": X[:3], "y": [0.0, 2.0, 0.0], "y@label_names": [b"a", b"b"]}
 HDF5 = [
     ({"X": h5py.SoftLink("/X")}, "too many links"),
-    ({"X": h5py.SoftLink("/Z"), "Z": h5py.SoftLink("/X")}, "too many links"),
     ({"X": h5py.SoftLink("/none")}, "component not found"),
     ({"X": MANY}, ABSENT),
     ({"X": MANY | {"compression": "gzip", "chunks": (1000, 4)}}, ABSENT),
     ({"X": {"shape": X.shape, "dtype": "f4", "external": [("raw", 0, X.nbytes)]}}, ABSENT),
-    ({"X": VIRTUAL}, ABSENT),
-    ({"X": h5py.Empty("f4")}, ABSENT),
     (CSR | {"X/indices": np.ones(60)}, NOT_X),
-    (CSR | {"X/indices": np.zeros(3, int)}, NOT_X),
-    (CSR | {"X/indptr": np.zeros((61, 2), int)}, NOT_X),
     (CSR | {"X/indptr": np.arange(5)}, NOT_X),
-    (CSR | {"X/data": np.zeros((60, 2))}, NOT_X),
-    (CSR | {"X@shape": (np.nan, 4.0)}, NOT_X),
-    (CSR | {"X@shape": (-60, 4)}, NOT_X),
     (CSR | {"X@encoding-type": "csc_matrix"}, NOT_X + ".* it is a csc_matrix"),
     (CSR | {"X/indptr": np.zeros(61, int)}, "row pointers do not rise from 0"),
     (CSR | {"X@shape": (60, 2**40)}, "columns, 2..31 or more"),
     ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
-    ({}, r"has no 'X' \(it has: nothing\)"),
     ({"X": None}, NOT_X),
-    ({"X": np.zeros((0, 5)), "y": y}, r"data.h5 is empty \(0 rows, 5 col"),
-    ({"X": np.float32(1)}, "two dimensions, not of 0"),
     ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
     ({"X": X, "y": 1.0}, f"'y' {ONE_EACH}"),
-    ({"X": X, "y": np.ones((60, 2))}, f"'y' {ONE_EACH}"),
-    ({"X": X, "y": y.astype(complex)}, ONE_EACH),
     ({"X": X, "y": {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}}, ONE_EACH),
-    ({"X": X, "y": {"data": RAGGED, "dtype": h5py.vlen_dtype(np.int32)}}, ONE_EACH),
     ({"X": X}, r"data.h5 has no labels; name .*--label"),
     (CODED, "outside its categories"),
     (CODED | {"y": [0.0, -1.0, 0.0]}, "label of row 1 of .* is missing"),
@@ -186,25 +148,19 @@ HDF5 = [
 ]
 LABELS = [
     ((X,), r"has no labels; name them .* \(--labels"),
-    (npy(X), r"has no labels; name them .* \(--labels"),
     ((X, "nowhere.txt"), "neither a file of labels nor a name in array"),
     ((X, [1, 2, 3]), "array has 60 rows but 3 labels; give one"),
     ((X, np.ones((60, 2))), rf"labels in array {ONE_EACH}, not of shape \(60, 2\)"),
     ((X, np.ones(60, complex)), f"labels in array {ONE_EACH}.* type complex128"),
-    ((np.eye(2), sp.csr_array([[1], [0]])), ONE_EACH),
-    ((X, np.ma.masked_equal(y, 1)), "cannot be masked arrays"),
-    (lambda folder: (X, *npy(np.ones((60, 2)))(folder)), f"X.npy {ONE_EACH}"),
     (lambda folder: (X, *file("y.txt", b"1\n-1\n")(folder)), "y.txt must be a .npy file; write"),
     ((X, [2] * 60), "all rows of array have the label 2"),
-    ((np.eye(5), [1, 0, np.nan, 1, 1]), "row 2 of array is missing"),
     ((np.eye(5), [1, 0, 1, 1, np.inf]), "row 4 of array is infinite"),
     ((np.eye(300, 2), np.arange(300) / 7), "array has more than 256 different labels"),
     *(
         ((np.eye(3), np.array(["a", "b", word], object)), "row 2 of array is missing")
-        for word in (None, np.nan, pd.NA, pd.NaT, "", " nan ")
+        for word in (None, np.nan, pd.NA, pd.NaT, " nan ")
     ),
     ((np.eye(2), np.array([7, 2**53 + 1])), "row 1 .* whole number that float64 does not tell"),
-    ((np.eye(2), np.array([7, 2**63], np.uint64)), "row 1 .* whole number"),
     ((open_source(X), y), "is open already; give the labels where it is opened"),
 ]
 
@@ -218,20 +174,12 @@ def look(*arguments):
 
 @pytest.mark.parametrize(("given", "message"), [*FILES, *ROWS, *HDF5, *LABELS])
 def test_what_cannot_be_trained_on(tmp_path, given, message):
-    """It is said when it is opened, or when rows and labels are read, and at once."""
     os.mkfifo(tmp_path / "pipe.h5")
     given = hdf5(given) if isinstance(given, dict) else given
     arguments = given if isinstance(given, tuple) else given(tmp_path)
-    begun = time.perf_counter()
     with pytest.raises(InputError, match=message) as caught:
         look(*arguments)
-    assert time.perf_counter() - begun < 5
     assert str(arguments[0] if isinstance(arguments[0], os.PathLike) else "") in str(caught.value)
-
-
-def borrow(dask):
-    with borrow_workers(dask, 1):
-        pass
 
 
 FITTED = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
@@ -241,18 +189,16 @@ SCALED = ScaledSource(open_source(np.eye(5)), FITTED)
 ROW = np.array([[1, -1, 0, 0, 0]], np.float32)
 LOG1P = "log1p needs values above -1, but .* hold -1"
 ACTS = [
-    *((train_test_split, (X, share), "share") for share in (0, 1, -0.1, 0.001, float("nan"))),
+    *((train_test_split, (X, share), "share") for share in (0, 1, float("nan"))),
     (train_test_split, (X, np.ones(60)), "must be a number"),
     (read_targets, (open_source(np.eye(2), ["T", "F"]),), "are words, and a regression"),
     (Scaling, ("best",), "must be one of none, minmax, maxabs, standard, not 'best'"),
-    (Scaling, ("minmax",), "does not fit"),
-    (Scaling, ("none", False, np.zeros(1), np.zeros(1)), "does not fit"),
     (Scaling, ("minmax", False, np.zeros(1), np.zeros(2)), "does not fit"),
     (FITTED.apply, (ROW, 4), "the scaling is for 5 features, not for 4"),
     *((LOGS.apply, (rows, 5), LOG1P) for rows in (ROW, CSRRows.from_dense(ROW))),
     (HUGE.apply, (ROW, 5), "a scaled value is beyond float32"),
     (ScaledSource, (SCALED, LOGS), r"array is scaled already \(minmax\)"),
-    *((borrow, (dask,), "must be threads, processes or") for dask in ("thread", "here", 3, "")),
+    (borrow_workers("thread", 1).__enter__, (), "must be threads, processes or"),
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import convert
-from ooc_fw.data.labels import LABEL_ROWS, codes_of, encode_labels, label_map, new_labels
+from ooc_fw.data.labels import LABEL_ROWS, codes_of, encode_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -74,27 +74,14 @@ def test_one_rule_for_labels_of_all_containers(tmp_path, container, words):
     assert in_ram.labels(0, in_ram.n_rows).tolist() == expected
 
 
-@pytest.mark.parametrize("parts", [("categories", "codes"), ("values", "mask")])
-def test_large_whole_numbers_in_columns_of_cells_are_words(tmp_path, parts):
-    """As numbers, two of them would be merged, and so are refused elsewhere."""
+def test_large_whole_numbers_in_columns_of_cells_are_words(tmp_path):
+    """As numbers of float64, two of them would be merged."""
     large = np.array([2**53, 2**53 + 1])
-    second = [0, 1] if parts[1] == "codes" else [False, False]
     with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"], file[f"obs/kind/{parts[0]}"] = np.eye(2), large
-        file[f"obs/kind/{parts[1]}"] = second
+        file["X"], file["obs/kind/categories"] = np.eye(2), large
+        file["obs/kind/codes"] = [0, 1]
     with open_source(tmp_path / "f.h5", label="kind") as source:
         assert source.labels(0, 2).tolist() == [str(value) for value in large]
-
-
-def test_labels_in_one_column(tmp_path):
-    """Labels of shape (n, 1) are one for each row."""
-    y = np.array([["yes"], ["no"], ["yes"]], dtype=object)
-    with h5py.File(tmp_path / "t.h5", "w") as file:
-        file["X"], file["y"] = np.eye(3), y
-    convert([tmp_path / "t.h5"], tmp_path / "c.h5", ConvertOptions(shuffle=False))
-    for place in ((np.eye(3), y), (tmp_path / "t.h5",), (tmp_path / "c.h5",)):
-        with open_source(*place) as source:
-            assert source.labels(1, 3).tolist() == ["no", "yes"]
 
 
 @given(
@@ -117,26 +104,3 @@ def test_classes_that_are_words_and_labels_that_are_numbers():
     """A model that was fitted to words such as "10" knows the labels of a file."""
     found = codes_of(np.array([10.0, 9.0, 10.0]), np.array(["10", "9"]), "rows")
     assert found.tolist() == [0, 1, 0]
-
-
-NAMES = st.sampled_from(["a", "b", "1", "1.0", "-3", "c"])
-
-
-@given(st.dictionaries(NAMES, NAMES, min_size=1), st.lists(NAMES, min_size=1, max_size=9))
-def test_maps_of_labels_are_dictionaries(new, labels):
-    """A slow twin, whose keys are numbers where they can be."""
-
-    def plain(word):
-        return word.removesuffix(".0")
-
-    text = ",".join(f"{old}={word}" for old, word in new.items())
-    known = {plain(old): plain(word) for old, word in new.items()}
-    if len(known) < len(new):
-        with pytest.raises(InputError, match="once"):
-            label_map(text)
-    elif not {*map(plain, labels)} <= {*known}:
-        with pytest.raises(InputError, match="here has the label"):
-            new_labels(labels, label_map(text), "here")
-    else:
-        found = new_labels(labels, label_map(text), "here")
-        assert found == [known[plain(label)] for label in labels]

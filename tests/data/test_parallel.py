@@ -4,27 +4,21 @@ import os
 import signal
 import sys
 import time
-from functools import cache, partial
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 from distributed import LocalCluster
 
 from ooc_fw import FrankWolfeSVC
-from ooc_fw.certificate.screening import Screen
-from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.data.views import ScaledSource
-from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from tests.support.files import write_dense, write_sparse
-
-# -- blocks, their order and errors in them --------------------------------------------------------
 
 
 def work(source, block, base=0):
@@ -37,7 +31,7 @@ def work(source, block, base=0):
 
 @pytest.mark.parametrize(("dask", "threads"), [(None, 1), (None, 3), ("threads", 3)])
 def test_results_come_in_the_order_of_the_blocks(dask, threads, monkeypatch):
-    """Without Dask; few of them wait, and errors come through."""
+    """Few blocks are begun before they are needed, and threads do without Dask."""
     monkeypatch.setitem(sys.modules, "dask", None)
     source, begun = open_source(np.eye(3)), []
 
@@ -48,9 +42,8 @@ def test_results_come_in_the_order_of_the_blocks(dask, threads, monkeypatch):
         return factor * block
 
     with borrow_workers(dask, threads) as workers:
-        for n in (0, 1, 2, 29):
-            found = list(workers.over(source, late, list(range(n)), 10))
-            assert found == [(block, 10 * block) for block in range(n)]
+        found = list(workers.over(source, late, list(range(29)), 10))
+        assert found == [(block, 10 * block) for block in range(29)]
         begun.clear()
         results = workers.over(source, late, list(range(200)), 10)
         next(results)
@@ -60,58 +53,45 @@ def test_results_come_in_the_order_of_the_blocks(dask, threads, monkeypatch):
             list(workers.over(source, work, list(range(14))))
 
 
-def pid_of(source, block, values):
+def pid_of(source, block):
     return os.getpid()
 
 
 @pytest.mark.process
-def test_processes(tmp_path):
-    path = write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))
+def test_processes(path):
+    """Ctrl-C reaches all processes of a terminal, and workers leave it to this one."""
+    blocks = list(range(12))
     with open_source(path) as file, borrow_workers("processes", 2) as workers:
-        with pytest.raises(InputError, match=r"in the memory of this one; .* give a file's path"):
-            next(workers.over(open_source(np.eye(3)), work, [1]))
-        blocks = list(range(12)) * 3
         assert list(workers.over(file, work, blocks, 5)) == [(k, 5 + k * k) for k in blocks]
         with pytest.raises(InputError, match=r"^thirteen$"):
-            list(workers.over(file, work, list(range(14)), 5))
-        # Ctrl-C reaches all processes of a terminal; workers leave it to the one that decides.
-        pids = {pid for _, pid in workers.over(file, pid_of, blocks, np.eye(2))}
+            list(workers.over(file, work, [*blocks, 13], 5))
+        pids = {pid for _, pid in workers.over(file, pid_of, blocks)}
         assert os.getpid() not in pids
         for pid in pids:
             os.kill(pid, signal.SIGINT)
         time.sleep(0.1)
-        assert {pid for _, pid in workers.over(file, pid_of, blocks, np.eye(2))} <= pids
+        assert {pid for _, pid in workers.over(file, pid_of, blocks)} <= pids
 
 
 @pytest.mark.long
-def test_a_task_that_kills_its_workers_is_given_up(tmp_path):
-    def lose_workers():
-        with open_source(path) as file, borrow_workers("processes", 1) as workers:
-            list(workers.over(file, work, [14], 5))
+def test_a_task_that_kills_its_workers_is_given_up(path):
+    with (
+        open_source(path) as file,
+        pytest.raises(ChildProcessError, match="the cluster gave a task up"),
+        borrow_workers("processes", 1) as workers,
+    ):
+        list(workers.over(file, work, [14], 5))
 
-    path = write_dense(tmp_path / "x.h5", np.eye(3), np.ones(3))
-    with pytest.raises(ChildProcessError, match="the cluster gave a task up"):
-        lose_workers()
 
-
-# -- a pass on a cluster ---------------------------------------------------------------------------
-
-N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a sweep
-SUPPORT = np.sort(np.random.default_rng(1).permutation(N_ROWS)[:150])
-SUSPECTS = np.arange(5, N_ROWS, 2)
+N_ROWS, N_FEATURES = 60_000, 40  # 9.6 MB: three blocks of a pass
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two workers for all tests; those that are killed get successors."""
+    """Two workers for all tests. A worker that is killed gets a successor."""
     options = {"processes": True, "dashboard_address": ":0", "silence_logs": 50}
     with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def address(cluster):
-    return cluster.scheduler_address
 
 
 @pytest.fixture(scope="module")
@@ -127,137 +107,102 @@ def table():
 
 @pytest.fixture
 def path(table, tmp_path):
-    return write_dense(tmp_path / "dense.h5", *table, chunks=(1000, N_FEATURES))
+    return write_dense(tmp_path / "dense.h5", *table)
 
 
-def assert_agrees(found, expected):
-    """Numbers within the rounding of float32 values or, those of a certificate, of float64."""
-    if isinstance(expected, (list, tuple)):
-        for one, other in zip(found, expected, strict=True):
-            assert_agrees(one, other)
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9)
-    else:
-        assert repr(found) == repr(expected)
+OPTIONS = {"tol": 0.1, "C": 0.1, "gamma": 0.02, "random_state": 0}
 
 
-def statistics_of(path, dask, threads=2, on_rows=None):
+@pytest.fixture(scope="module")
+def model(table):
+    few_steps = {"landmarks": "none", "method": "fw", "lmo": "sampled", "max_iter": 100}
+    with warnings.catch_warnings(action="ignore"):
+        return FrankWolfeSVC(**OPTIONS, **few_steps).fit(*table).model_
+
+
+def statistics_of(model, path, dask, **options):
     with open_source(path) as source:
         scaled = ScaledSource(source, Scaling("maxabs", False, *np.ones((2, N_FEATURES))))
-        return sigma2(scaled, threads, dask=dask, on_rows=on_rows)
+        return sigma2(scaled, 2, dask=dask, **options)
 
 
-def sweep_of(path, dask, threads=2, on_rows=None, suspects=None):
-    """Parts of the certificate of some weights, and of the screen it fills."""
-    with open_source(path) as source:
-        y = np.where(source.labels(0, N_ROWS) > 0, 1, -1).astype(np.int8)
-        rows = source.take(SUPPORT)
-        alpha = np.random.default_rng(2).dirichlet(np.ones(len(SUPPORT)))
-        screen = None
-        if suspects is None:
-            known = {"row_ids": SUPPORT, "alpha": alpha, "plain": np.zeros(len(SUPPORT))}
-            screen = Screen.empty(N_ROWS, **known, norm2=1.0, rounding=0.0)
-        with Engine(make_kernel("rbf", gamma=0.02), threads) as engine:
-            problem = BinaryProblem(source, y, engine.kernel)
-            support = SupportWeights(rows, SUPPORT, alpha, 10.0)
-            search = Search(1e-3, 100, screen, suspects)
-            certificate = certify(problem, engine, support, search, on_rows, dask)
-    assert certificate.n_violators > 100
-    bounds = [] if screen is None else [*vars(screen).values()]
-    return [*vars(certificate).values(), *bounds]
+def certificate_of(model, path, dask, **options):
+    (numbers,) = model.certify(path, threads=2, dask=dask, **options).classifiers
+    return [*numbers.values()]
 
 
-sweep_of_suspects = partial(sweep_of, suspects=SUSPECTS)
-
-
-@cache
-def model():
-    X = np.random.default_rng(0).normal(size=(500, N_FEATURES)).astype(np.float32)
-    return FrankWolfeSVC(C=1.0, gamma=0.02, tol=0.1).fit(X, X[:, 0] > 0).model_
-
-
-def predictions_of(path, dask, threads=2, on_rows=None):
-    return model().decision_function(path, threads=threads, dask=dask)
+agree = partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("kind", "work", "n_rows"),
+    ("write", "work"),
     [
-        ("dense", statistics_of, N_ROWS),
-        ("dense", sweep_of, N_ROWS),
-        ("sparse", sweep_of_suspects, len(SUSPECTS)),
-        ("dense", predictions_of, None),
+        (write_dense, statistics_of),
+        (write_dense, certificate_of),
+        (write_sparse, certificate_of),
     ],
 )
-def test_work_on_all_rows(table, path, address, tmp_path, kind, work, n_rows):
-    if kind == "sparse":
-        path = write_sparse(tmp_path / "sparse.h5", *table, chunks=(10_000,))
-    expected = work(path, None, threads=1)
-    for dask in (None, "threads", address):
-        seen = []
-        assert_agrees(work(path, dask, 3, seen.append), expected)
-        assert seen == sorted(seen)
-        assert n_rows is None or (len(seen) > 2 and seen[-1] == n_rows)
+def test_passes_on_a_cluster_find_the_same(model, table, cluster, tmp_path, write, work):
+    path = write(tmp_path / "data.h5", *table)
+    seen = []
+    found = work(model, path, cluster.scheduler_address, on_rows=seen.append)
+    agree(found, work(model, path, None))
+    assert seen == sorted(seen)
+    assert len(seen) > 2
+    assert seen[-1] == N_ROWS
 
 
 @pytest.mark.process
-def test_an_estimator_trains_the_same_model(tmp_path, table, address):
+def test_an_estimator_trains_the_same_model(tmp_path, table, cluster):
     path = write_dense(tmp_path / "small.h5", table[0][:3000], table[1][:3000])
-    options = {"tol": 0.1, "C": 0.1, "n_jobs": 2, "random_state": 0}
-    expected = FrankWolfeSVC(**options).fit(path)
-    found = FrankWolfeSVC(**options, dask=address).fit(path)
-    np.testing.assert_allclose(found.dual_coef_, expected.dual_coef_, atol=1e-6)
-    assert found.certified_gap_ == pytest.approx(expected.certified_gap_, rel=1e-6)
-    with pytest.raises(InputError, match="in the memory of this one"):
+    expected = FrankWolfeSVC(**OPTIONS).fit(path)
+    found = FrankWolfeSVC(**OPTIONS, dask=cluster.scheduler_address).fit(path)
+    agree(found.dual_coef_, expected.dual_coef_)
+    agree(found.certified_gap_, expected.certified_gap_)
+    with pytest.raises(InputError, match=r"in the memory of this one; .* give a file's path"):
         found.fit(*table)
     values = found.decision_function(table[0][:10])  # of rows in RAM: here
-    assert_agrees(values, expected.decision_function(table[0][:10]))
+    agree(values, expected.decision_function(table[0][:10]))
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("work", [statistics_of, sweep_of_suspects])
-def test_workers_killed_amid_their_work_change_nothing(cluster, path, work, n_killed):
-    """When all are killed, what tasks share is lost too and is made anew on their successors."""
-    expected = work(path, None)
+def test_workers_killed_amid_their_work_change_nothing(model, cluster, path, n_killed):
+    """If all are killed, their successors make anew what the tasks share."""
     cluster.wait_for_workers(2)
     pids = [worker.pid for worker in cluster.workers.values()][:n_killed]
-    seen = []
 
     def kill(rows_seen):
-        seen.append(rows_seen)
         while pids:
             os.kill(pids.pop(), signal.SIGKILL)
 
-    assert_agrees(work(path, cluster.scheduler_address, on_rows=kill), expected)
+    found = certificate_of(model, path, cluster.scheduler_address, on_rows=kill)
+    agree(found, certificate_of(model, path, None))
     assert pids == []
-    assert seen[0] < seen[-1]
 
 
 @pytest.mark.process
-def test_a_file_that_is_replaced_amid_a_pass_is_an_error(table, path, address, tmp_path):
-    """A worker may open the file for its first block after the change."""
+def test_a_file_that_is_replaced_is_refused_and_then_read_anew(
+    model, table, cluster, path, tmp_path
+):
+    """The file is replaced during a pass or before it. Workers may hold the older file open."""
+    X, y = table
+    address = cluster.scheduler_address
 
-    def replace(rows_seen):
-        write_dense(tmp_path / "other.h5", 2 * table[0], table[1]).replace(path)
+    def replace(rows_seen, factor=1):
+        write_dense(tmp_path / "other.h5", factor * X, y).replace(path)
 
+    refusal = r"was changed while|is not the file it was when the work began"
     for dask in (None, address):
-        with pytest.raises(InputError, match=r"was changed while|is not the file it was when"):
-            sweep_of_suspects(path, dask, 1, replace)
-
-
-@pytest.mark.process
-def test_workers_do_not_read_a_file_put_there_after_the_start(table, address, tmp_path):
-    """Not even one of the same shape, and whatever an earlier run left open on the workers."""
-    path = write_dense(tmp_path / "data.h5", table[0][:99], table[1][:99])
-    before = predictions_of(path, address)
+        with pytest.raises(InputError, match=refusal):
+            certificate_of(model, path, dask, on_rows=replace)
+    before = model.decision_function(path, dask=address)
+    agree(before, model.decision_function(path))
     with open_source(path) as source:
-        write_dense(tmp_path / "other.h5", -table[0][:99], table[1][:99]).replace(path)
-        with pytest.raises(InputError, match=r"is not the file it was when the work began|changed"):
-            predictions_of(source, address)
-    after = predictions_of(path, None)
-    assert_agrees(predictions_of(path, address), after)
+        replace(0, factor=-1)
+        with pytest.raises(InputError, match=refusal):
+            model.decision_function(source, dask=address)
+    after = model.decision_function(path, dask=address)
+    agree(after, model.decision_function(path))
     assert not np.allclose(after, before)

@@ -16,10 +16,6 @@ STAYS_SPARSE = Scaling("maxabs", True, np.zeros(3), np.array([2.0, 0.5, 0.0]))
 ALL = [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE]
 
 
-def as_dense(rows):
-    return rows.toarray() if isinstance(rows, CSRRows) else rows
-
-
 def naive(scaling, dense):
     values = dense.astype(np.float64)
     if scaling.log1p:
@@ -42,8 +38,9 @@ def test_dense_and_sparse_rows_equal_the_formula(scaling, dense):
     before = dense.copy()
     for rows in (dense, CSRRows.from_dense(dense)):
         applied = scaling.apply(rows, 3)
-        assert as_dense(applied).dtype == np.float32
-        np.testing.assert_array_equal(as_dense(applied), naive(scaling, fitted))
+        applied = applied.toarray() if isinstance(applied, CSRRows) else applied
+        assert applied.dtype == np.float32
+        np.testing.assert_array_equal(applied, naive(scaling, fitted))
     np.testing.assert_array_equal(dense, before)
     assert isinstance(scaling.apply(CSRRows.from_dense(dense), 3), np.ndarray) == scaling.moves_zero
 
@@ -64,9 +61,6 @@ def test_written_scaling_is_read_back(tmp_path, scaling):
             del file["scaling/factor"]
             with pytest.raises(InputError, match=rf"says scaling '{scaling.kind}'"):
                 Scaling.read(file)
-        file.attrs["scaling"] = "standard+learned"
-        with pytest.raises(InputError, match="scaling"):
-            Scaling.read(file)
 
 
 def test_last_bits_make_no_other_scaling():
