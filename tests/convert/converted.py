@@ -1,12 +1,14 @@
 """Conversions in tests: files to convert, and what a converted file holds."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import feather, parquet
 
 from ooc_fw.convert.convert import convert
 from ooc_fw.data.rows import CSRRows
@@ -50,23 +52,15 @@ def read(path: Path) -> Contents:
         return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
 
 
-def convert_files(inputs: Any, output: Any, *, progress: Any = None, **options: Any) -> Any:
+def convert_files(inputs: Any, output: Any, **options: Any) -> Any:
     """Convert tables or text, with fields of `ConvertOptions`, and return the report."""
-    return convert(inputs, output, ConvertOptions(**options), progress=progress)
-
-
-convert_libsvm = partial(convert_files, format="libsvm")
+    return convert(inputs, output, ConvertOptions(**options))
 
 
 def write_table(path: Path, columns: Any) -> Path:
     """Write a table as CSV, Parquet, Arrow or Feather, by the name of the file."""
-    import pyarrow as pa
-    from pyarrow import feather, parquet
-
     if path.suffix == ".csv":
-        values = [getattr(column, "tolist", lambda c=column: c)() for column in columns.values()]
-        rows = [columns, *zip(*values, strict=True)]
-        path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+        pd.DataFrame(columns).to_csv(path, index=False)
         return path
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     if path.suffix == ".parquet":

@@ -1,5 +1,7 @@
 """The file that a conversion writes: its layout, storage, scaling and what it takes from `like`."""
 
+from functools import partial
+
 import h5py
 import numpy as np
 import pytest
@@ -14,32 +16,22 @@ from ooc_fw.data.opening import open_source
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.options import SCALINGS
 from tests.conftest import libsvm_lines
-from tests.convert.converted import convert_libsvm, read
+from tests.convert.converted import convert_files, read
 from tests.support.contracts import to_dense
 
-TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:-2\n-1 1:4\n"
+TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:2\n-1 1:4\n"
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(text, name="data.txt"):
-        (tmp_path / name).write_text(text)
-        return tmp_path / name
-
-    return write
-
-
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out.h5"
+def run_text(run):
+    return partial(run, format="libsvm")
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_layout(write, out, dense):
-    report = convert_libsvm([write(TRAIN)], out, dense=dense, seed=3)
+def test_layout(run_text, tmp_path, dense):
+    report, contents = run_text(TRAIN, dense=dense, shuffle=True, seed=3)
     order = np.argsort(shuffle_keys(np.arange(4), 3))
-    contents = read(out)
-    X = np.array([[1, 4, 0, 8], [2, 0, 0.5, 0], [3, -2, 0, 0], [4, 0, 0, 0]])[order]
+    X = np.array([[1, 4, 0, 8], [2, 0, 0.5, 0], [3, 2, 0, 0], [4, 0, 0, 0]])[order]
     np.testing.assert_array_equal(contents.X, X)
     assert contents.y.tolist() == np.array([1, -1, 1, -1])[order].tolist()
     assert contents.row.tolist() == order.tolist()
@@ -49,12 +41,9 @@ def test_layout(write, out, dense):
     assert contents.attrs.items() >= (expected | {"format_version": 1, "log1p": False}).items()
     assert (report.n_rows, report.n_features, report.sparse) == (4, 4, not dense)
     assert (report.class_counts, report.seed, report.text_bytes) == ({-1: 2, 1: 2}, 3, len(TRAIN))
-    with h5py.File(out) as file:
-        if report.sparse:
-            types = [file["X"][name].dtype for name in ("data", "indices", "indptr")]
-            assert types == [np.float32, np.int32, np.int64]
-        else:
-            assert (file["X"].dtype, file["X"].chunks) == (np.float32, (4, 4))
+    types = {"X": np.float32} if dense else {"X/data": np.float32, "X/indices": np.int32}
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert {name: file[name].dtype for name in types} == types
 
 
 @given(
@@ -72,7 +61,7 @@ def test_text_to_file_equals_the_in_memory_answer(
     text, out = folder / "data.txt", folder / "out.h5"
     text.write_text(libsvm_lines(raw, labels))
     dense = dense or kind in ("minmax", "standard")
-    convert_libsvm([text], out, scale=kind, log1p=log1p, shuffle=shuffle, dense=dense)
+    convert_files([text], out, scale=kind, log1p=log1p, shuffle=shuffle, dense=dense)
     contents = read(out)
     order = sorted(contents.row) if shuffle else contents.row.tolist()
     assert order == list(range(len(raw)))
@@ -92,12 +81,10 @@ def test_text_to_file_equals_the_in_memory_answer(
         ("1 1:5 40:1\n2 1:6\n", "minmax", False, 1),  # the scaling moves zeros
     ],
 )
-def test_storage_by_density_and_scaling(write, out, text, scale, sparse, notes):
-    path = write(text)
-    report = convert_libsvm([path], out, scale=scale)
+def test_storage_by_density_and_scaling(run_text, text, scale, sparse, notes):
+    report, _ = run_text(text, scale=scale)
     assert (report.sparse, len(report.notes)) == (sparse, notes)
     assert not notes or "rows are stored dense" in report.notes[0]
-    assert not convert_libsvm([path], out, scale=scale, dense=True).notes
 
 
 SCALERS = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardScaler}
@@ -105,39 +92,37 @@ SCALERS = {"minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "standard": StandardS
 
 @pytest.mark.parametrize("log1p", [False, True])
 @pytest.mark.parametrize("scale", SCALERS)
-def test_values_are_scaled_before_they_are_rounded(write, out, scale, log1p):
+def test_values_are_scaled_before_they_are_rounded(run_text, scale, log1p):
     """Seconds since 1970, which float32 would merge; raw rows become the same bits."""
     rng = np.random.default_rng(3)
     X = np.stack([1.6e9 + rng.uniform(0, 100, 500), rng.exponential(size=500)], axis=1)
-    text = write("".join(f"{k % 2} 1:{a!r} 2:{b!r}\n" for k, (a, b) in enumerate(X.tolist())))
-    report = convert_libsvm([text], out, scale=scale, log1p=log1p)
-    stored = read(out)
-    exact = SCALERS[scale]().fit_transform(np.log1p(X) if log1p else X)[stored.row]
+    lines = [f"{k % 2} 1:{a!r} 2:{b!r}\n" for k, (a, b) in enumerate(X.tolist())]
+    report, stored = run_text("".join(lines), scale=scale, log1p=log1p)
+    exact = SCALERS[scale]().fit_transform(np.log1p(X) if log1p else X)
     np.testing.assert_allclose(stored.X, exact, atol=2e-6)
     for data in (X, csr_array(X)):
         with open_source(data) as source:
             scaled = to_dense(ScaledSource(source, report.scaling).read(0, 500))
-        np.testing.assert_array_equal(scaled[stored.row], stored.X)
+        np.testing.assert_array_equal(scaled, stored.X)
 
 
 @pytest.mark.parametrize("scale", SCALERS)
-def test_a_column_that_rounding_alone_varies_is_constant_and_named(write, out, scale):
+def test_a_column_that_rounding_alone_varies_is_constant_and_named(run_text, scale):
     values = "0.3", "0.30000000000000004"
     lines = [f"{k % 2} 1:{values[k % 3 > 0]} 2:{k}\n" for k in range(9)]
-    (note,) = convert_libsvm([write("".join(lines))], out, scale=scale).notes
-    assert not read(out).X[:, 0].any()
-    assert note.startswith("feature 1: its values, from 0.2999")
+    report, found = run_text("".join(lines), scale=scale)
+    assert not found.X[:, 0].any()
+    assert report.notes[0].startswith("feature 1: its values, from 0.2999")
 
 
 @pytest.mark.parametrize(("dense", "kind"), [(True, "minmax"), (False, "maxabs")])
-def test_like_takes_width_scaling_and_storage(write, tmp_path, out, dense, kind):
-    like = tmp_path / "train.h5"
-    convert_libsvm([write(TRAIN.replace("-2", "2"))], like, dense=dense, scale=kind, log1p=True)
-    report = convert_libsvm([write("7 2:100 6:1\n1 5:0 1:-0.5\n", "test.txt")], out, like=like)
-    contents, scaling = read(out), read(like).scaling
-    assert contents.scaling.same_as(scaling)
+def test_like_takes_width_scaling_and_storage(run_text, tmp_path, dense, kind):
+    _, train = run_text(TRAIN, "train.h5", dense=dense, scale=kind, log1p=True)
+    text = "7 2:100 6:1\n1 5:0 1:-0.5\n"
+    report, found = run_text(text, like=tmp_path / "train.h5", shuffle=True)
+    assert found.scaling.same_as(train.scaling)
     raw = np.array([[0, 100, 0, 0], [-0.5, 0, 0, 0]], np.float32)
-    np.testing.assert_array_equal(contents.X, scaling.apply(raw, 4))
-    assert (contents.row.tolist(), bool(contents.attrs["shuffled"])) == ([0, 1], False)
+    np.testing.assert_array_equal(found.X, train.scaling.apply(raw, 4))
+    assert (found.row.tolist(), bool(found.attrs["shuffled"])) == ([0, 1], False)
     assert report.notes == ("2 features beyond 4 are left out",)
     assert (report.sparse, report.unseen_labels) == (not dense, (7,))

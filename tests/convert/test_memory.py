@@ -6,12 +6,11 @@ import sys
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv, parquet
 
 from tests.conftest import libsvm_lines
-
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
 
 # Small blocks and buckets, so that a small file is many times larger than they. Each pair of files
 # has a process of its own, as a peak never falls; it is not ru_maxrss, which survives exec and
@@ -56,16 +55,13 @@ def write_files(folder, size, repeats):
     wide = np.zeros((2000, 60))
     wide[:, ::3] = rng.integers(1, 99, X.shape)
     (folder / f"{size}-data.txt").write_text(libsvm_lines(wide, y) * repeats)
-    table = np.column_stack([X, y])
-    lines = "".join(",".join(map(repr, row)) + "\n" for row in table.tolist())
-    header = ",".join(f"c{j}" for j in range(21)) + "\n"
-    (folder / f"{size}-data.csv").write_text(header + lines * repeats)
-    table = np.tile(table, (repeats, 1))
+    table = np.tile(np.column_stack([X, y]), (repeats, 1))
     with h5py.File(folder / f"{size}-data.hdf5", "w") as file:
         file["X"] = table[:, :-1]
         file["y"] = table[:, -1]
+    columns = pa.table({f"c{j}": table[:, j] for j in range(21)})
+    csv.write_csv(columns, folder / f"{size}-data.csv")
     # One row group, which the reader must not take whole, of pages that are full in both files.
-    columns = pa.table({f"c{j}": table[:, j].astype(np.float32) for j in range(21)})
     path = folder / f"{size}-data.parquet"
     parquet.write_table(
         columns, path, row_group_size=len(table), use_dictionary=False, data_page_size=1 << 16

@@ -102,17 +102,12 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(tmp_path, monkeypatch):
-    """Each file is read in several blocks, and named from its folder."""
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    """Text is read in parts that are shorter than many rows; files are named from their folder."""
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 40)
     monkeypatch.chdir(tmp_path)
 
 
-# The fast loop leaves out what another format tries almost as well.
-ALIKE = {"text bz2", "text xz", "csv gz"}
-MARKS = [pytest.param(name, marks=[pytest.mark.grid] * (name in ALIKE)) for name in FORMATS]
-
-
-@pytest.fixture(params=MARKS)
+@pytest.fixture(params=FORMATS)
 def form(request):
     return FORMATS[request.param]
 
@@ -245,7 +240,6 @@ def test_every_table_has_the_same_features(name, table, tmp_path):
         convert_files([tmp_path / each], tmp_path / "o.h5", label="kind", shuffle=False, **uses)
         file = read(tmp_path / "o.h5")
         assert file.attrs["class_names"].tolist() == [0, 1]
-        assert file.table["means"][0] == pytest.approx(table["age"].mean())
         found.append(pd.DataFrame(file.X, columns=file.columns).assign(y=file.y))
     expected = by_definition(table)
     if name.startswith("keys"):  # rows come folder by folder, and so fall into other folds
@@ -274,15 +268,11 @@ COLUMNS = [
 @pytest.mark.parametrize("suffix", grid([".parquet", ".arrow"], 1))
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
 def test_every_type_of_arrow(run, tmp_path, column, suffix):
-    """As categories, as labels, and as numbers if they are."""
-    y = pa.array([0, 1, 0, 1])
-    path = write_table(tmp_path / f"t{suffix}", {"x": column, "y": y})
+    """As categories, and as numbers if they are."""
+    path = write_table(tmp_path / f"t{suffix}", {"x": column, "y": [0, 1, 0, 1]})
     X = run(path, **Y, one_hot=["x"], impute="mean")[1].X
     np.testing.assert_array_equal(np.sort(X, axis=1), [[0, 1], [0, 1], [0, 1], [0, 0]])
     assert X[0].tolist() == X[2].tolist() != X[1].tolist()
-    labels = write_table(tmp_path / f"l{suffix}", {"x": y, "y": column})
-    counts = run(labels, **Y, missing_labels="drop")[0].class_counts
-    assert sorted(counts.values()) == [1, 2]
     first, second, *_ = column.to_pylist()
     if isinstance(first, str):
         with pytest.raises(InputError, match=r"column 'x' of .* holds words, not numbers"):
