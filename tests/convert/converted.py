@@ -1,6 +1,5 @@
 """Conversions in tests: files to convert, and what a converted file holds."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +31,6 @@ class Contents(NamedTuple):
     def columns(self) -> list[str]:
         """Names of the features."""
         return [name.decode() for name in self.attrs["columns"]]
-
-    @property
-    def table(self) -> Any:
-        """How the columns of a table became features."""
-        return json.loads(self.attrs["table"])
 
 
 def read(path: Path) -> Contents:

@@ -105,7 +105,7 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
         for name, block in zip("ab", blocks, strict=True):
             stored = read(tmp_path / f"{name}.h5")
             np.testing.assert_array_equal(stored.X, block)
-            assert stored.table == json.loads(parts[0].table)
+            assert json.loads(stored.attrs["table"]) == json.loads(parts[0].table)
 
 
 @pytest.mark.grid

@@ -102,7 +102,7 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(tmp_path, monkeypatch):
-    """Text is read in parts that are shorter than many rows; files are named from their folder."""
+    """Text is read in parts of 40 bytes, which may be shorter than a row."""
     monkeypatch.setattr(readers, "BLOCK_BYTES", 40)
     monkeypatch.chdir(tmp_path)
 
@@ -251,8 +251,6 @@ def test_every_table_has_the_same_features(name, table, tmp_path):
     assert [*found.columns] == [*expected.columns]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
-
-# -- cells are what they say, not how they are stored ----------------------------------------------
 
 WORDS = pa.array(["a", "b", "a", None])
 NUMBERS = pa.array([1, 2, 1, None])

@@ -83,7 +83,7 @@ def test_a_part_may_hold_no_value_of_a_column(run, tmp_path):
 
 
 def test_a_block_of_parquet_holds_equal_texts_once(tmp_path):
-    """Rows of 4 MB, of which each text is stored once; a block may lack words of its row group."""
+    """400 rows of 10 kB share three texts; a block may lack words of its row group."""
     texts = [f"{k // 134}" * 10_000 for k in range(400)]
     path = write_table(tmp_path / "t.parquet", {"t": texts, "y": np.arange(400) % 2})
     with open_table(str(path), "parquet", ConvertOptions()) as reader:
