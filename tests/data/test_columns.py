@@ -18,7 +18,6 @@ from ooc_fw.convert.convert import convert
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.conftest import make_table
-from tests.support.methods import grid
 
 X, y = make_table(80, 4, seed=0)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
@@ -76,10 +75,9 @@ NAMED = {
 }
 
 
-@pytest.fixture(scope="module", params=grid(["pandas", "h5ad"], 1))
-def model(request, tmp_path_factory):
-    data = NAMED[request.param](FRAME, tmp_path_factory.mktemp("model"))
-    return FrankWolfeSVC(random_state=0).fit(data, y).model_
+@pytest.fixture(scope="module")
+def model():
+    return FrankWolfeSVC(random_state=0).fit(FRAME, y).model_
 
 
 @pytest.mark.parametrize("kind", NAMED)

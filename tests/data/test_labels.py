@@ -15,7 +15,6 @@ from ooc_fw.convert.convert import convert
 from ooc_fw.data.labels import LABEL_ROWS, codes_of, encode_labels
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
 
 WORDS = {
     "numbers": (["0", "1.0", " 2", "1", "0 "], [0, 1, 2, 1, 0]),
@@ -63,25 +62,12 @@ def test_one_rule_for_labels_of_all_containers(tmp_path, container, words):
     if container != "csv":
         with open_source(data, labels, label="y", missing_labels=drop) as source:
             assert source.labels(0, source.n_rows).tolist() == expected
-    if words == "missing":
-        with pytest.raises(InputError, match=r"label .*is missing.*--missing-labels drop"):
-            convert([str(data)], tmp_path / "out.h5", replace(options, missing_labels="refuse"))
     convert([str(data)], tmp_path / "out.h5", options)
     with open_source(tmp_path / "out.h5") as source:
         order = np.argsort(source.row_ids(0, source.n_rows))
         assert source.labels(0, source.n_rows)[order].tolist() == expected
     in_ram = open_source(np.eye(5), np.array(given), missing_labels=drop)
     assert in_ram.labels(0, in_ram.n_rows).tolist() == expected
-
-
-def test_large_whole_numbers_in_columns_of_cells_are_words(tmp_path):
-    """As numbers of float64, two of them would be merged."""
-    large = np.array([2**53, 2**53 + 1])
-    with h5py.File(tmp_path / "f.h5", "w") as file:
-        file["X"], file["obs/kind/categories"] = np.eye(2), large
-        file["obs/kind/codes"] = [0, 1]
-    with open_source(tmp_path / "f.h5", label="kind") as source:
-        assert source.labels(0, 2).tolist() == [str(value) for value in large]
 
 
 @given(

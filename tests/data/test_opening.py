@@ -32,17 +32,6 @@ def test_a_matrix_whose_columns_are_put_in_order_is_left_alone():
         open_source(matrix).read(0, 2)
 
 
-@pytest.mark.parametrize("mode", ["r+", "c"])
-def test_changes_of_a_map_are_seen(tmp_path, mode):
-    """Those of a private map are in RAM only, so its file is not read."""
-    np.save(tmp_path / "X.npy", X)
-    table = np.load(tmp_path / "X.npy", mmap_mode=mode)
-    table[3] = 5
-    source = open_source(table)
-    assert source.in_memory == (mode == "c")
-    assert (source.read(3, 4) == 5).all()
-
-
 def test_a_file_cut_short_or_gone_is_an_error_and_kills_no_process(tmp_path):
     path = tmp_path / "X.npy"
     np.save(path, np.tile(X, (1000, 1)))

@@ -1,6 +1,5 @@
 """Scalings on dense and sparse rows, against the formula, and in files."""
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis.extra.numpy import arrays
 
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.system.errors import InputError
 
 SCALED = Scaling("minmax", False, np.array([0.0, 1.0, 0.0]), np.array([2.0, 0.5, 0.0]))
 STAYS_SPARSE = Scaling("maxabs", True, np.zeros(3), np.array([2.0, 0.5, 0.0]))
@@ -43,24 +41,6 @@ def test_dense_and_sparse_rows_equal_the_formula(scaling, dense):
         np.testing.assert_array_equal(applied, naive(scaling, fitted))
     np.testing.assert_array_equal(dense, before)
     assert isinstance(scaling.apply(CSRRows.from_dense(dense), 3), np.ndarray) == scaling.moves_zero
-
-
-def test_zeros_become_what_the_formula_says_without_a_sign():
-    assert SCALED.zero_row(3).tolist() == [0, -0.5, 0]
-    assert not np.signbit(STAYS_SPARSE.zero_row(3)).any()
-
-
-@pytest.mark.parametrize("scaling", ALL)
-def test_written_scaling_is_read_back(tmp_path, scaling):
-    with h5py.File(tmp_path / "file.h5", "w") as file:
-        assert Scaling.read(file) is None
-        scaling.write(file)
-        again = Scaling.read(file)
-        assert all(again.same_as(other) == (other is scaling) for other in ALL)
-        if scaling.factor is not None:
-            del file["scaling/factor"]
-            with pytest.raises(InputError, match=rf"says scaling '{scaling.kind}'"):
-                Scaling.read(file)
 
 
 def test_last_bits_make_no_other_scaling():

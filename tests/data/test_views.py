@@ -6,17 +6,9 @@ from hypothesis import strategies as st
 
 import ooc_fw
 from ooc_fw.data.opening import open_source
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.views import (
-    CachedSource,
-    PairSource,
-    cached,
-    draw_parts,
-)
+from ooc_fw.data.views import CachedSource, PairSource, cached, draw_parts
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense
-
-MOVING = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
 
 
 @given(
@@ -67,9 +59,6 @@ def test_split_of_rows_in_order_is_random():
     train, test = ooc_fw.train_test_split(source, 0.5)
     assert np.count_nonzero(np.diff(test.rows) > 1) > 5
     assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
-    source = open_source(np.eye(200, 2), np.arange(200) % 10 == 0)
-    train, test = ooc_fw.train_test_split(source, 0.3, stratify=True)
-    assert (train.labels(0, 140).sum(), test.labels(0, 60).sum()) == (14, 6)
 
 
 @given(n_first=st.integers(1, 40), n_second=st.integers(1, 40))
