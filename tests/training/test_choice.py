@@ -1,6 +1,5 @@
 """The plan between an exact model and landmarks: each rule, and models as they were chosen."""
 
-import math
 import re
 import signal
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.choice import expect_support, plan_model
-from ooc_fw.training.fit import fit, make_problem, read_answers
+from ooc_fw.training.fit import fit
 
 KERNEL = make_kernel("rbf", gamma=0.3)
 N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
@@ -65,15 +64,6 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
 
-def test_support_of_two_samples_is_extrapolated_by_a_power_law(clean):
-    expected, basis, _ = expect_support(clean, TrainOptions(), Session(), 0, N_ROWS)
-    (small, few), (large, many) = re.findall(r"(\d+) rows has (\d+)", basis)
-    assert (int(small), int(large)) == (100, 400)
-    power = math.log(int(many) / int(few)) / math.log(4)
-    assert expected == round(int(many) * 3**power)
-    assert expect_support(clean, TrainOptions(), Session(), N_ROWS, N_ROWS)[0] == 12 * int(few)
-
-
 @pytest.mark.parametrize("storage", ["array", "sorted"])
 def test_a_class_that_a_sample_may_lack(storage):
     X, _ = rows()
@@ -94,30 +84,6 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     assert plan_of(noisy, max_time=1e-9).grows
     monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
-
-
-def refusal(function, *arguments):
-    with pytest.raises(OverLimitError) as caught:
-        function(*arguments)
-    return int(re.search(r"would do is (\d+)MiB$", str(caught.value))[1]) << 20
-
-
-@pytest.mark.parametrize(
-    ("n_classes", "asked"),
-    [(2, {}), (20, {}), (2, {"exact": True}), (20, {"exact": True}), (20, {"landmarks": 500})],
-)
-def test_the_limit_that_is_named_is_that_of_the_model_that_is_trained(n_classes, asked):
-    X, _ = rows()
-    source = open_dataset(np.pad(X, ((0, 0), (0, 400))), np.arange(N_ROWS) % n_classes)
-    least = refusal(read_answers, "classification", source, TrainOptions(memory_limit=1, **asked))
-    answers, _ = read_answers("classification", source, TrainOptions(memory_limit=least, **asked))
-    problem = make_problem("classification", source=source, kernel=KERNEL, **answers)
-    plan = plan_of(problem, memory_limit=least, **asked)
-    assert plan.memory.planned <= least
-    if asked:  # the kind that there is without a limit
-        assert plan.landmarks == asked.get("landmarks")
-    less = TrainOptions(memory_limit=(100 << 20), **asked)
-    assert refusal(plan_model, problem, less, Session()) == least
 
 
 def test_without_room_for_an_exact_model_there_are_landmarks():
@@ -146,14 +112,6 @@ def test_what_means_an_exact_model(noisy, options, reason):
     plan = plan_of(noisy, **options)
     assert plan.landmarks is None
     assert reason in plan.kind
-
-
-def test_several_classes_have_fewer_landmarks_which_are_rows():
-    X, codes = rows(n_classes=3)
-    fitted = fit(ClassificationProblem(open_dataset(X), codes, KERNEL), TrainOptions())
-    assert (fitted.model.kind, fitted.pairs) == ("landmarks", [])
-    assert fitted.plan.landmarks == len(fitted.model.rows) == int(LANDMARKS / 3**0.5)
-    np.testing.assert_array_equal(X[fitted.model.rows], fitted.model.support_vectors)
 
 
 @pytest.fixture

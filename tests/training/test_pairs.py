@@ -123,16 +123,12 @@ def test_no_time_left_gives_every_pair_a_classifier():
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 def test_callbacks_see_one_classifier_after_another_and_end_training(options, threads):
-    """Pairs of many rows come last."""
-    counts = np.array([20, 20, 30, 20, 20])
-    _, problem = make_classes(5, counts=counts)
+    _, problem = make_classes(5, counts=(20, 20, 30, 20, 20))
     seen, options = [], TrainOptions(threads=threads, **options)
     told = Session([lambda state: seen.append((state.classifier, state.n_classifiers))])
     fit(problem, options, told)
     in_turn = [k for k, _ in itertools.groupby(seen)]
     assert sorted(in_turn) == [(k, 10) for k in range(10)]
-    sizes = [counts[list(class_pairs(5)[k])].sum() for k, _ in in_turn]
-    assert sizes == sorted(sizes) or options.lmo == "auto"
     found = fit(problem, options, Session([lambda state: state.classifier < 3])).pairs
     statuses = [pair.solution.status for pair in found]
     assert statuses.count(Status.CONVERGED) >= 2

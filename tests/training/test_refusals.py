@@ -10,56 +10,37 @@ from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import fit
 
 CASES = """
-SVC(kernel="cubic").fit(X, y) => kernel must be one of
 SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be one of
-SVC(gamma="wide").fit(X, y) => or a positive number, not 'wide'
-SVC(method="newton").fit(X, y) => newton
-SVC(C=-1).fit(X, y) => C must be a positive number
 SVC(n_jobs=0).fit(X, y) => n_jobs must be
-SVC(max_time="a").fit(X, y) => max_time must be a positive number of seconds, not 'a'
 SVC(max_time="1e-9s").fit(X, y) => before there was a model
-SVC(random_state=-1).fit(X, y) => seed must be a whole number of at least 0
-SVC(tol="a").fit(X, y) => tol must be a number, not 'a'
-SVC(max_iter="a").fit(X, y) => max_iter must be a number, not 'a'
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
-SVC(memory_limit="100MiB").fit(X, thirds) => limit of 100 MiB
 SVC(landmarks=25, exact=True).fit(X, y) => contradict each other
 SVC().fit(X, ones) => have the label 1; .* two classes
 SVC().fit(X, large) => is a whole number
-SVC().fit(X, large.astype(np.uint64)) => is a whole number
 SVC().fit(X, targets) => continuous
 SVC().fit(X, y, log="f", checkpoint="f") => would both be
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
-SVC().fit(X, y, checkpoint="f", checkpoint_every=-1.0) => must be a positive number
 SVC().fit(X, y, resume="none.ckpt") => there is no model file none.ckpt
 SVC(probability=True).fit(X, but(y, 7, 8)) => the class 8 has one only
 SVC(class_weight=[1, 2]).fit(X, y) => must be 'balanced' or a weight .*, not \\[1, 2\\]
 SVC(class_weight="equal").fit(X, y) => class_weight must be 'balanced'
-SVC(class_weight={5: 2.0}).fit(X, y) => for 5, which is no label; labels are
-SVC(class_weight={3: 0}).fit(X, y) => the weight of class 3 must be a positive number
 SVC(class_weight={3: np.nan}).fit(X, y) => the weight of class 3 must be a positive number
-SVC(class_weight={3: 1e300}).fit(X, y) => C times class_weight must be from
 SVC(class_weight={3: 1e300}).fit(X, y, ones) => C times class_weight times sample_weight must be
 SVC().fit(X, y, positive) => two classes
 SVC().fit(X, y, ones[:2]) => 60 rows need as many sample weights, not an array of
-SVC().fit(X, y, but(ones, 1, -1)) => must not be negative, but that of row 1 is -1
 SVC().fit(X, y, but(ones, 2, np.nan)) => must not be negative, but that of row 2 is nan
 SVC().fit(X, y, 0 * ones) => all sample weights are zero; give a positive weight
 SVC().fit(X, y, but(ones, 2, 1e308)) => is 1e\\+308 for row 2
-SVC(C=1e-99).fit(X, y, 0.01 * ones) => sample_weight times C
 SVC().fit(X, y, 1e-310 * ones) => sample_weight times C must be from 1e-100 to
 SVR().fit(X, y, 1e-310 * ones) => sample_weight times C
 OneClass().fit(X, None, 1e-310 * ones) => sample_weight times C
-OneClass(contamination=0).fit(X) => contamination must be a positive number
 OneClass(contamination=0.6).fit(X) => contamination must be a positive number
-OneClass(contamination="auto").fit(X) => contamination must be a (positive )?number
 OneClass("poly", 1.0, 3, 0.0, C=1e20).fit([[1.0, 2], [-1, -2]]) => below the rounding of kernel
 SVR().fit(X, 1e-160 * targets) => the targets of array reach .* too small
 SVR().fit(X, 1e300 * targets) => the targets of array reach .* too large
 SVR().fit(X, but(targets, 59, np.nan)) => row 59 of y is missing
 SVR().fit(open_dataset(X, but(targets, 59, np.nan))) => row 59 of array is nan
 SVR(epsilon=1000.0).fit(X, targets) => epsilon 1000 is so large
-SVR(epsilon=-1).fit(X, targets) => epsilon must be a number of at least 0, not -1
 SVR(epsilon=None).fit(X, targets) => epsilon must be a number.*, not None
 
 SVC().partial_fit(X, y) => classes must be given in the first call
@@ -80,19 +61,11 @@ taught.partial_fit(open_dataset(X[:, :3], y)) => has 3 features but the model wa
 taught.partial_fit(X, but(y, 5, 8)) => row 5 of the chunk has the label
 taught.partial_fit(X, but(y, 5, np.nan)) => row 5 of the chunk
 taught.partial_fit(X, y[:-1]) => inconsistent numbers of samples
-taught.partial_fit(X[:0], y[:0]) => 0 sample
 taught.partial_fit(X, y, [-7, 4]) => differ from those of earlier calls
 SVC(probability=True).partial_fit(X, y, [-7, 3]).predict_proba(X) => gives no probabilities
-taught.predict(X[:, :2]) => 2 features
 taught.predict(but(X, 3, np.nan)) => NaN
-taught.predict(but(X, 3, np.inf)) => infinity
-taught.predict(X[:0]) => 0 sample
-taught.predict(X[0]) => 1D array
 
 tune(X, y, Cs=[]) => nothing to try
-tune(X, y, Cs=[0.0, 1]) => C must be a positive number
-tune(X, y, gammas=["wide"]) => gamma must be
-tune(X, y, metric="f1") => f1 is not for classification; choose accuracy or
 tune(X, y, metric="r2") => metric r2 is not for classification
 tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
@@ -102,20 +75,15 @@ tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
 tune(X, y, task="novelty", ordinary=7) => has the label 7
 tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class
 tune(X, y, max_time=1e-9) => time limit
-tune(X, y, max_tim=1) => max_tim
 
 regressed(method="fw") => for which method fw has no meaning
-regressed(stopping="meb") => for which stopping by the meb gap has no
 solved(penalties=but(ones, 7, 0)) => that of row 7 is 0
 solved(penalties=but(ones, 7, np.nan)) => that of row 7 is nan
 solved(penalties=ones[:3]) => 60 rows need as many penalties
-solved(warm=warm([0, 0], [1, 1])) => warm
 solved(warm=warm([0, 60], [1, 1])) => warm
-solved(warm=warm([-1, 2], [1, 1])) => warm
 solved(warm=warm([0, 1], [1, -1])) => warm
 solved(warm=warm([0, 1], [0, 0])) => warm
 solved(warm=warm([0, 1], [1])) => warm
-solved(warm=warm([0, 1], [1, np.nan])) => warm
 """
 
 

@@ -1,6 +1,5 @@
 """Chunks that come by once: against the exact optimum, brute-force gaps and each other."""
 
-import signal
 from dataclasses import replace
 from itertools import cycle
 
@@ -9,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import FrankWolfeSVC, Status, TrainOptions, make_kernel, solve
+from ooc_fw import FrankWolfeSVC, Status, TrainOptions, make_kernel
 from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import rows_source
 from ooc_fw.kernels.functions import RBF
-from ooc_fw.model.machines import PairSolution
-from ooc_fw.model.record import Model
 from ooc_fw.training.streams import Stream
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
@@ -146,14 +143,6 @@ def test_columns_may_come_late(density):
     assert solution_of(stream).objective == pytest.approx(expected, rel=2 * TOL)
 
 
-def test_a_signal_in_a_chunk_ends_the_stream(problem):
-    def interrupt(state):
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        learn(taught(problem, 100), cut(problem, 100), [interrupt])
-
-
 def test_support_stays_within_its_bound():
     problem = big_problem()
     stream = open_stream(problem, keep=60, tol=1e-3)
@@ -194,20 +183,6 @@ def test_bound_and_penalty_may_change(problem, keep, C):
     assert assert_consistent(solution_of(stream), other).gap <= TOL
 
 
-def test_a_model_with_equal_rows_is_gone_on_from(problem):
-    """`fit` takes equal rows for several vertices, a stream for one."""
-    labels = np.append(problem.y, problem.y)
-    double = SmallProblem(problem.kernel, np.vstack([problem.X] * 2), labels, problem.C)
-    options = TrainOptions(C=problem.C, tol=TOL, lmo="full")
-    fitted = solve(double.source(), double.y, problem.kernel, options)
-    assert len(fitted.rows) > len(np.unique(fitted.rows % 240))
-    model = Model.of([PairSolution(0, 1, fitted)], None, kernel=problem.kernel, C=problem.C)
-    stream = learn(Stream.after(model, options, 10_000, 480), [*cut(problem, 100)] * 3)
-    assert assert_consistent(solution_of(stream), problem).gap <= TOL
-    bounded = learn(Stream.after(model, options, 40, 480), cut(problem, 100))
-    assert len(solution_of(bounded).rows) <= 40
-
-
 def test_rows_of_some_classes_leave_the_other_pairs_as_they_were(problem):
     codes = np.arange(len(problem.X)) % 4
     svc = FrankWolfeSVC(gamma=1.0, exact=True).fit(problem.X, codes)
@@ -215,12 +190,3 @@ def test_rows_of_some_classes_leave_the_other_pairs_as_they_were(problem):
     svc.partial_fit(problem.X[codes < 2] + 0.1, codes[codes < 2])
     assert svc.model_.status == Status.STREAMED
     assert svc.pairs_[-1].solution.rho == kept == svc.model_.classifiers[-1].rho
-
-
-def test_a_stream_settles_at_a_large_penalty():
-    problem = make_problem(RBF(gamma=0.3), n_rows=300, C=1e5, overlap=2.0)
-    stream = open_stream(problem, tol=1e-3)
-    for chunk in cut(problem, 200):
-        stream = learn(stream, [chunk])
-        assert solution_of(stream).status is Status.STREAMED
-        assert solution_of(stream).sampled_gap <= 1e-3
