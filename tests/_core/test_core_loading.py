@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ooc_fw._core import loading
-
 CALLERS = """
 from ooc_fw._core import loading
 @loading.njit(cache=True)
@@ -33,15 +31,12 @@ def run(folder, code, **environment):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", ["writable", "file", "foreign"])
-def test_code_is_compiled_in_memory_if_the_place_for_it_is_not_the_users_alone(kind, tmp_path):
+@pytest.mark.parametrize("foreign", [False, True])
+def test_code_is_compiled_in_memory_if_the_place_for_it_is_not_the_users_alone(foreign, tmp_path):
     named = tmp_path / "named"
-    if kind == "file":
-        named.write_text("")
-    else:
-        named.mkdir()
-        named.chmod(0o777 if kind == "writable" else 0o755)
-    if kind == "foreign":
+    named.mkdir()
+    named.chmod(0o755 if foreign else 0o777)
+    if foreign:
         if os.geteuid() != 0:
             pytest.skip("only root can give a directory away")
         os.chown(named, 65534, -1)
@@ -51,34 +46,28 @@ def test_code_is_compiled_in_memory_if_the_place_for_it_is_not_the_users_alone(k
     assert out == "6"
     assert f"{named} is not used" in first
     assert "compiled code can be kept nowhere" in second
-    assert kind == "file" or not [*named.iterdir()]
-
-
-DAMAGE = {
-    "none": lambda path: None,
-    "empty": lambda path: path.write_bytes(b""),
-    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "zeros": lambda path: path.write_bytes(
-        path.read_bytes()[:-200] + bytes(100) + path.read_bytes()[-100:]
-    ),
-    "folder": lambda path: (path.unlink(), path.mkdir()),
-}
+    assert not [*named.iterdir()]
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("damage", "suffix"), [*zip(DAMAGE, ["nbc", "nbi"] * 3, strict=False)])
-def test_kept_code_is_used_again_unless_it_is_damaged(damage, suffix, tmp_path):
+def test_kept_code_is_used_again_unless_it_is_damaged(tmp_path):
+    """Zeros within the code could crash a process, and an index may end early."""
     kept = tmp_path / "kept"
     code = "import callers; print(callers.outer(2), len(callers.outer.stats.cache_hits))"
-    found = []
-    for turn in range(3):
-        found.append(run(tmp_path, code, OOC_FW_CACHE=str(kept)))
-        for path in kept.rglob(f"callers.*.{suffix}") if turn == 0 else ():
-            DAMAGE[damage](path)
+
+    def found():
+        return run(tmp_path, code, OOC_FW_CACHE=str(kept))
+
+    assert found() == ("6 0", "")
+    assert found() == ("6 1", "")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
-    assert found[0] == ("6 0", "")
-    assert found[1] == ("6 1" if damage == "none" else "6 0", "")
-    assert found[2] == ("6 0" if damage == "folder" else "6 1", "")
+    for path in kept.rglob("callers.*.nbc"):
+        path.write_bytes(path.read_bytes()[:-200] + bytes(100) + path.read_bytes()[-100:])
+    assert found() == ("6 0", "")
+    for path in kept.rglob("callers.*.nbi"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert found() == ("6 0", "")
+    assert found() == ("6 1", "")
 
 
 @pytest.mark.process
@@ -90,15 +79,6 @@ def test_a_full_disk_means_compiling_in_memory(tmp_path):
         "print(callers.outer(2))"
     )
     assert run(tmp_path, code, OOC_FW_CACHE=str(tmp_path / "kept")) == ("6", "")
-
-
-def test_compilation_is_noted():
-    double = loading.njit(cache=False)(lambda x: 2 * x)
-    notes = []
-    with loading.noting_compilation(lambda: notes.append("noted")):
-        double(1)
-        double(2)
-    assert notes == ["noted"]
 
 
 @pytest.mark.process

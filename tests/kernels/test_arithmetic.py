@@ -70,10 +70,3 @@ def test_gap_and_predictions_are_those_of_exact_arithmetic(case):
     exact = problem.y * (truth.gradient - truth.alpha / problem.C) / truth.rho
     assert np.abs(model.decision_function(problem.X) - exact).max() <= 1e-4
     np.testing.assert_array_equal(model.predict(problem.X), np.where(exact > 0, 1.0, -1.0))
-
-
-@pytest.mark.parametrize(("case", "gamma", "warned"), [("many", 100.0, 1), ("many", 1e-8, 0)])
-def test_a_gamma_for_which_no_row_knows_another_is_named(case, gamma, warned, caplog):
-    problem = problem_of(case)
-    ooc_fw.FrankWolfeSVC(gamma=gamma, tol=0.1).fit(problem.X, problem.y)
-    assert caplog.text.count("far too large") == warned

@@ -47,11 +47,3 @@ def test_gradients_are_those_of_the_definition(name, shape, density, offset, deg
     for rows, vertices in ((X, Z), (to_csr(X), to_csr(Z)), (to_csr(X), Z), (X, to_csr(Z))):
         found = np.concatenate(list(Gradients(kernel, vertices, weights)(rows)), axis=1)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=size)
-
-
-def test_blocks_are_small_however_wide_the_rows():
-    """Sparse rows of many columns are made dense a few at a time."""
-    X = np.zeros((5, 2_000_000), dtype=np.float32)
-    X[:, ::1_000_000] = 1
-    gradients = Gradients(make_kernel("laplacian", gamma=1e-3), to_csr(X[:3]), np.ones((1, 3)))
-    assert [part.shape[1] for part in gradients(to_csr(X))] == [1] * 5

@@ -116,18 +116,6 @@ def test_kept_kernel_values_spare_work_and_change_no_result(kernel, n_classes):
     assert (counts[2] < counts[1] < counts[0]) == (kernel != "poly")
 
 
-def test_a_warm_start_keeps_its_landmarks():
-    problem = gaussian(*noisy(3000))
-    before = solve(problem, 20)
-    start = LandmarkStart(before.rows, before.beta)
-    again, more = (solve(problem, n, warm=start) for n in (20, 40))
-    np.testing.assert_array_equal(again.rows, before.rows)
-    assert again.kernel_evaluations < before.kernel_evaluations
-    assert len(more.rows) == 40
-    assert np.isin(before.rows, more.rows).all()
-    assert more.primal[0] < before.dual[0]
-
-
 # -- ways to end ---------------------------------------------------------------------------------
 
 
@@ -161,22 +149,6 @@ def test_a_run_may_be_stopped_at_any_call(n_rows, n_classes):
         assert stopped.status is Status.STOPPED
         assert stopped.beta.shape[1] == len(stopped.rows)
         np.testing.assert_array_equal(stopped.landmarks, X[stopped.rows])
-
-
-@pytest.mark.parametrize(
-    ("X", "codes", "gamma", "n_landmarks", "message"),
-    [
-        (np.repeat(noisy(50)[0], 2, axis=0), np.tile([0, 1], 50), 0.3, 100, "cancel"),
-        # Each row is far from all others, and the landmark is one of the class of fewer rows.
-        (np.eye(5), np.array([1, 0, 1, 0, 1]), 1e4, 1, r"learn with these landmarks \(1\)"),
-    ],
-    ids=["everywhere", "at the landmark"],
-)
-def test_labels_that_cancel_each_other_are_refused(X, codes, gamma, n_landmarks, message):
-    kernel = make_kernel("rbf", gamma=gamma)
-    problem = ClassificationProblem(open_dataset(X.astype(np.float32)), codes, kernel)
-    with pytest.raises(InputError, match=message):
-        solve(problem, n_landmarks, seed=2)
 
 
 # -- badly conditioned problems ------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.newton import Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
-from ooc_fw.landmarks.span import Landmarks, Span, draw_by_loss, draw_random, factorise
+from ooc_fw.landmarks.span import Landmarks, Span, draw_random, factorise
 from ooc_fw.system.threads import Threads
 from tests.support.reference import kernel_values
 from tests.support.strategies import SEEDS
@@ -116,15 +116,3 @@ def test_random_landmarks_share_the_classes(n, n_classes, seed):
     counts, most = (np.bincount(own, minlength=n_classes) for own in (codes[places], codes))
     short = counts < counts.max() - 1
     assert (counts[short] == most[short]).all()
-
-
-@given(st.integers(1, 60), SEEDS)
-def test_draws_by_loss_prefer_rows_with_loss(n, seed):
-    rng = np.random.default_rng(seed)
-    losses, taken = np.maximum(0, rng.normal(size=n)), rng.random(n) < 0.3
-    size = int(rng.integers(0, n + 1))
-    drawn = draw_by_loss(losses, taken, size, rng)
-    assert len(np.unique(drawn)) == len(drawn) == min(size, np.count_nonzero(~taken))
-    assert not taken[drawn].any()
-    if (losses[drawn] == 0).any():
-        assert np.isin(np.flatnonzero((losses > 0) & ~taken), drawn).all()

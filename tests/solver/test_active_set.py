@@ -143,16 +143,6 @@ TestActiveSet = ActiveSetMachine.TestCase
 TestActiveSet.settings = settings(stateful_step_count=30, deadline=None)
 
 
-def test_growing_beyond_the_capacity_changes_nothing():
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=12)
-    active = activate(problem, np.arange(10), np.arange(1.0, 11))
-    with pytest.raises(MemoryError, match="no room for"):
-        active.add(np.arange(10, 13), problem.X[:3], problem.y[:3])
-    assert active.ids.tolist() == list(range(10))
-    add(active, problem, np.arange(5, 12))
-    assert len(active) == 12
-
-
 @pytest.mark.parametrize(("moves", "n_support"), [(0, 30), (1, 30), (4, 30), (30, 30), (30, 4)])
 @pytest.mark.parametrize(("name", "sparse"), [(name, k % 2) for k, name in enumerate(KERNELS)])
 def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
@@ -185,19 +175,3 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
         assert math.sqrt(max(0.0, beta @ kernel @ beta)) <= active.moved * (1 + 1e-12)
         if moves > 0 and turn == 0:
             assert active.moved < 3 * moves * math.sqrt(float(kernel.diagonal().max()))
-
-
-def test_linear_systems_replace_steps_that_do_not_end():
-    """Kernel values are then of float64, and the minimum is that of brute force."""
-    problem = problem_of("linear", C=1e4)
-    active = activate(problem, np.arange(N_ROWS), np.ones(N_ROWS))
-    assert not active.precise
-    assert not active.note_correction(finished=False)
-    assert active.note_correction(finished=False)
-    assert active.precise
-    assert not active.raise_precision()
-    assert_valid(active, problem, tolerance=1e-12)
-    _, drops = active.optimise(1e-9, 1000 * N_ROWS)
-    assert drops == np.count_nonzero(active.alpha == 0)
-    assert active.relative_gap() <= 1e-9
-    assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-8)

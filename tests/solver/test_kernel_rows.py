@@ -72,19 +72,3 @@ def test_values_have_the_smallest_type_that_leaves_the_problem_convex(C, name):
     errors = stored[name] - exact
     np.fill_diagonal(errors, 0)
     assert np.linalg.eigvalsh(errors)[0] >= -0.25 / C
-
-
-@pytest.mark.parametrize("budget", [1 << 30, 60 * 8 * 200])
-def test_rows_change_their_type(budget, engine):
-    X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
-    rows, exact = KernelRows(200, budget, quantised=True), values_of(X)
-    rows.add(200, engine, engine.prepare(X))
-    for name, error in (("float32", 1e-6), ("float64", 1e-14), ("uint16", 1e-5)):
-        rows.change(name)
-        z = engine.prepare(X, exact=name == "float64")
-        rows.fill(engine, z)
-        assert rows.dtype == name
-        assert rows.whole == (budget == 1 << 30)
-        for place in (0, 99, 199, 5):
-            values = kernel_row(rows, place, engine, z)
-            np.testing.assert_allclose(values, exact[place], atol=error)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import ooc_fw
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, solve
 from ooc_fw.problem import BinaryProblem
-from ooc_fw.solver import loop, oracles
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import plan_exact
 from tests.support.contracts import to_dense
@@ -162,16 +161,6 @@ def test_a_random_start_has_rows_of_both_classes():
 # -- ways to end ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("certify", [False, True])
-def test_time_limit(certify):
-    problem = rbf(n_rows=300, overlap=3)
-    solution = train(problem, method="fw", tol=1e-13, max_time=0.3, certify=certify)
-    assert_consistent(solution, problem)
-    assert solution.status is Status.TIME_LIMIT
-    assert solution.seconds < 5
-    assert certify or solution.certified_gap is None
-
-
 def interrupt():
     raise KeyboardInterrupt
 
@@ -225,41 +214,6 @@ def test_a_full_kernel_block_ends_the_run_with_a_model():
     assert solution.status is Status.SUPPORT_LIMIT
     assert len(solution.rows) <= 24
     assert solution.certified_gap > 1e-3
-
-
-@pytest.mark.parametrize(("method", "lmo"), [("swap2", "full"), ("corrective", "sampled")])
-def test_without_a_pass_the_gap_is_that_of_the_rows_drawn_last(method, lmo):
-    """Here these are all rows, which hold no violators any more."""
-    problem = rbf(n_rows=600, overlap=2)
-    how = {"tol": 0.1, "sample_size": 60, "seed": 1, "certify": False}
-    solution = train(problem, method=method, lmo=lmo, **how)
-    truth = assert_consistent(solution, problem)
-    assert (solution.status, solution.certified_gap) == (Status.SAMPLED, None)
-    assert solution.sampled_gap == pytest.approx(float(truth.gap), abs=1e-6)
-    assert truth.gap > 0
-
-
-def test_violators_of_a_pass_have_an_exact_gradient_though_values_are_of_16_bits(monkeypatch):
-    """Else some might be pruned before a step, found by the next pass, and so on for ever."""
-    problem = rbf(n_rows=500, overlap=2.0)
-    add, seen = loop._Run._add_violators, []
-
-    def watched(run, certificate, tolerance):
-        goes_on, active = add(run, certificate, tolerance), run.active
-        if goes_on and active.quantised:
-            truth = problem.truth(active.ids, active.alpha).gradient
-            seen.append(np.abs(active.grad - truth[active.ids]).max() <= active.rounding)
-        return goes_on
-
-    def silent(oracle, active, rng, request):  # passes find all of them
-        return oracles.nothing_outside(active, 0, exact=False)
-
-    monkeypatch.setattr(loop._Run, "_add_violators", watched)
-    monkeypatch.setattr(oracles.BlockLMO, "propose", silent)
-    solution = train(problem, method="corrective", lmo="auto", tol=1e-6, memory_limit=4 << 30)
-    assert_solved(solution, problem, 1e-6)
-    assert seen
-    assert all(seen)
 
 
 @pytest.mark.parametrize("certify", [False, True])
@@ -321,15 +275,6 @@ def test_steps_that_get_nowhere_end_the_run(method):
 
 
 # -- what callers are told -----------------------------------------------------------------------
-
-
-def test_rows_in_the_order_of_their_labels_are_noted(caplog, tmp_path):
-    problem = rbf()
-    order = np.argsort(problem.y, kind="stable")
-    ordered = SmallProblem(problem.kernel, problem.X[order], problem.y[order], problem.C)
-    np.save(tmp_path / "X.npy", ordered.X)
-    assert_solved(train(ordered, source=tmp_path / "X.npy", lmo="sampled"), ordered, 1e-3)
-    assert "not marked as shuffled" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.solver.oracles import ORACLES, BlockLMO, FewVertices, Look, Request, block_rows
 from ooc_fw.system.memory import MemoryPlan
 from tests.support.contracts import to_dense
-from tests.support.low_rank import few_vertices
 from tests.support.reference import SmallProblem, make_problem
-from tests.support.solving import activate, train_in_session
+from tests.support.solving import activate
 from tests.support.strategies import SEEDS
 
 N_ROWS = 60
@@ -111,21 +110,6 @@ def test_blocks_pass_over_every_row_and_look_again_at_those_near_the_margin():
     assert again == np.count_nonzero(near) + len(bench.active)
 
 
-def test_blocks_look_farther_from_the_margin_while_that_finds_violators():
-    bench = Bench("blocks")
-    assert bench.propose().n_scanned == N_ROWS
-    found, looks = set(), 0
-    while (candidates := bench.propose()).n_scanned > 0:
-        found |= set(candidates.row_ids.tolist())
-        looks += 1
-    near = bench.outside[bench.gradient[bench.outside] < 3 * bench.active.rho]
-    assert found == set(near.tolist())
-    assert looks == 4
-    bench = Bench("blocks")
-    bench.oracle.retire()  # leaves the search to passes
-    assert (bench.propose().rows, bench.propose().n_scanned) == (None, 0)
-
-
 def test_looks_by_few_vertices_find_every_violator():
     """And estimate the other rows, at less work; also after a part of the vertices has left."""
     rng = np.random.default_rng(0)
@@ -153,15 +137,3 @@ def test_looks_by_few_vertices_find_every_violator():
         assert np.abs(found - expected).max() < active.rho
         active.keep(np.flatnonzero(rng.random(len(active)) < 0.95))
         active.refresh()
-
-
-def test_a_run_by_few_vertices_ends_at_the_same_optimum():
-    """Kernel rows give way to the search for them, since there is a memory limit."""
-    problem = make_problem(make_kernel("rbf", gamma=0.3), n_rows=3000, overlap=2)
-    options = {"method": "corrective", "lmo": "sampled", "memory_limit": 500 << 20}
-    usual = train_in_session(problem, **options)
-    with few_vertices(8):
-        found = train_in_session(problem, **options)
-    assert found.status.reached
-    assert found.kernel_evaluations != usual.kernel_evaluations
-    assert found.objective == pytest.approx(usual.objective, rel=1e-3)

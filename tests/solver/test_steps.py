@@ -127,14 +127,3 @@ def test_a_corrective_step_is_cut_short_if_time_is_over(name):
     assert active.relative_gap() > 0
     assert active.rho < before
     full_weights(active, problem)
-
-
-def test_partan_alone_keeps_the_vertices_of_the_iterate_before():
-    """Its next step goes on from there."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=20)
-    active = activate(problem, np.arange(20), np.ones(20))
-    active.alpha[:10], active.alpha[10:] = 0, 0.1
-    active.grad[:] = active.rho + 1
-    for name, n_left in (("partan", 20), ("swap", 10)):
-        STEP_RULES[name]().prune(active)
-        assert len(active) == n_left
