@@ -14,16 +14,12 @@ SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be one of
 SVC(n_jobs=0).fit(X, y) => n_jobs must be
 SVC(max_time="1e-9s").fit(X, y) => before there was a model
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
-SVC(landmarks=25, exact=True).fit(X, y) => contradict each other
 SVC().fit(X, ones) => have the label 1; .* two classes
 SVC().fit(X, large) => is a whole number
 SVC().fit(X, targets) => continuous
-SVC().fit(X, y, log="f", checkpoint="f") => would both be
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
-SVC().fit(X, y, resume="none.ckpt") => there is no model file none.ckpt
 SVC(probability=True).fit(X, but(y, 7, 8)) => the class 8 has one only
 SVC(class_weight=[1, 2]).fit(X, y) => must be 'balanced' or a weight .*, not \\[1, 2\\]
-SVC(class_weight="equal").fit(X, y) => class_weight must be 'balanced'
 SVC(class_weight={3: np.nan}).fit(X, y) => the weight of class 3 must be a positive number
 SVC(class_weight={3: 1e300}).fit(X, y, ones) => C times class_weight times sample_weight must be
 SVC().fit(X, y, positive) => two classes
@@ -47,7 +43,6 @@ SVC().partial_fit(X, y) => classes must be given in the first call
 SVC().partial_fit(X, y, [1, 2, 3]) => has the label -7, but the classes are 1, 2, 3
 SVC().partial_fit(X, y, [3]) => two classes or more, not 3
 SVC().partial_fit(X, y, [-7, 3, np.nan]) => the label of row 2 of classes is missing
-SVC().partial_fit(X, large, np.unique(large)) => is a whole number
 SVC().partial_fit(X[:1], y[:1], [-7, 3]) => gamma as a number
 SVC(class_weight="balanced").partial_fit(X, y, [-7, 3]) => takes no weights of rows or
 SVC(landmarks=30).partial_fit(X, y, [-7, 3]) => trains no landmark models
@@ -66,11 +61,8 @@ SVC(probability=True).partial_fit(X, y, [-7, 3]).predict_proba(X) => gives no pr
 taught.predict(but(X, 3, np.nan)) => NaN
 
 tune(X, y, Cs=[]) => nothing to try
-tune(X, y, metric="r2") => metric r2 is not for classification
 tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
-tune(X, y, ordinary=3) => ordinary is for the task novelty
-tune(X, y, task="ranking") => task must be one of classification, novelty, regression
 tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
 tune(X, y, task="novelty", ordinary=7) => has the label 7
 tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class

@@ -136,8 +136,7 @@ def heavy_tailed(n, seed=0):
 
 def test_stages_take_more_rows_and_fewer_candidates(short):
     X, y = heavy_tailed(2000)
-    said = []
-    found = tune(X, y, metric="auc", say=said.append)
+    found = tune(X, y, metric="auc")
     assert (found.best.kernel, found.model.kernel.name) == ("laplacian", "laplacian")
     last = max(point.stage for point in found.points)
     sizes = [{p.n_rows for p in found.points if p.stage == k} for k in range(1, last + 1)]
@@ -145,7 +144,7 @@ def test_stages_take_more_rows_and_fewer_candidates(short):
     assert sizes == sorted(sizes, key=min)
     assert max(sizes[-1]) == 2000 - found.best.n_validated
     assert found.best.error == min(p.error for p in found.points if p.stage == last)
-    assert said[0] == "stage 1: 40 candidates on 100 rows"
+    assert sizes[0] == {100}
     fresh, truth = heavy_tailed(2000, seed=9)
     values = found.model.decision_function(fresh)
     assert metrics.roc_auc_score(truth == "out", values) > 0.85
@@ -160,9 +159,7 @@ def test_a_last_model_that_is_late_gives_way_to_the_one_of_the_sample(data, monk
         return fit(problem, options, *others)
 
     monkeypatch.setattr(tuning, "fit", late)
-    said = []
-    result = tune(*data, Cs=[1], gammas=[0.5], say=said.append)
-    assert "not suffice for a model of more than 450 rows" in said[-1]
+    result = tune(*data, Cs=[1], gammas=[0.5])
     assert (result.model.status, result.model.certified_gap) == ("sampled", None)
     assert np.unpackbits(result.model.weighted_rows)[:600].sum() == result.best.n_rows == 450
 
@@ -195,7 +192,6 @@ def test_novelty_learns_ordinary_rows_alone():
     three = np.where(np.arange(1000) > 990, "rare", y)
     named = tune(X, three, task="novelty", ordinary="odd", gammas=["auto"])
     assert (named.ordinary, named.n_rows) == ("odd", 450)
-    assert {30, 300, 3000, 30000} <= {round(p.C * 450) for p in named.points}
 
 
 def test_a_path_ends_where_single_trainings_do(data):
