@@ -73,7 +73,8 @@ def test_every_rule_keeps_the_contract(name, kernel, C, seed):
         taken = {kind for kind, count in steps.counts.items() if count > 0} - {StepKind.DROP}
         assert taken <= KINDS[name]
         assert steps.n_steps == 1
-        assert steps.counts[StepKind.DROP] >= np.count_nonzero((before > 0) & (after == 0))
+        drops, gone = steps.counts[StepKind.DROP], np.count_nonzero((before > 0) & (after == 0))
+        assert drops >= gone if name in ("cvm", "corrective") else drops == gone
     alpha = full_weights(active, problem)
     assert alpha @ Q @ alpha / 2 >= problem.optimum.objective - 1e-9 * scale
 
@@ -89,18 +90,6 @@ def test_every_rule_ends_at_the_optimum_by_the_steps_it_is_named_for(name):
     alpha = full_weights(active, problem)
     distance = alpha @ problem.dual_matrix @ alpha / 2 - problem.optimum.objective
     assert -1e-12 <= distance <= SLOW.get(name, 1e-3) * active.rho
-
-
-@pytest.mark.parametrize("name", ["mfw", "swap", "swap2"])
-def test_a_step_to_its_bound_leaves_an_exact_zero(name):
-    """At the optimum but for a little weight on a row that should have none."""
-    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=30, C=10.0)
-    weights = problem.optimum.alpha.copy()
-    j = int(np.argmax(problem.dual_matrix @ weights))
-    weights[j] = 1e-4
-    active = activate(problem, np.arange(30), weights)
-    assert STEP_RULES[name]().step(active).counts[StepKind.DROP] == 1
-    assert active.alpha[j] == 0.0
 
 
 @pytest.mark.parametrize("name", ["mfw", "swap", "swap2", "partan"])
