@@ -75,23 +75,23 @@ class Format(NamedTuple):
     name: str  # of the file
     write: Callable[..., Any]
     options: dict[str, Any]
-    place: str  # what a message calls the row 40
+    place: str  # what a message calls the row 70
     is_sealed: bool = True  # whether a file that lacks its end can be told from a whole one
 
 
 FORMATS = {
-    "text": Format("t.txt", write_libsvm, {}, "line 41", False),
-    "text gz": Format("t.txt.gz", packed(gzip.compress, write_libsvm), {}, "line 41"),
-    "text bz2": Format("t.txt.bz2", packed(bz2.compress, write_libsvm), {}, "line 41"),
-    "text xz": Format("t.txt.xz", packed(lzma.compress, write_libsvm), {}, "line 41"),
-    "csv": Format("t.csv", write_named, Y, "line 42", False),
-    "csv gz": Format("t.csv.gz", packed(gzip.compress, write_named), Y, "line 42"),
-    "parquet": Format("t.parquet", write_named, Y, "row 40"),
-    "arrow": Format("t.arrow", write_named, Y, "row 40"),
-    "parts": Format("t", write_parts, Y, "row 40", False),
-    "npy": Format("t.npy", write_npy_pair, {"labels": "y.npy"}, "row 40"),
-    "hdf5": Format("t.h5", write_csr, {"x_name": "rows", "label": "target"}, "row 40"),
-    "AnnData": Format("t.h5ad", write_cells, {"label": "kind"}, "row 40"),
+    "text": Format("t.txt", write_libsvm, {}, "line 71", False),
+    "text gz": Format("t.txt.gz", packed(gzip.compress, write_libsvm), {}, "line 71"),
+    "text bz2": Format("t.txt.bz2", packed(bz2.compress, write_libsvm), {}, "line 71"),
+    "text xz": Format("t.txt.xz", packed(lzma.compress, write_libsvm), {}, "line 71"),
+    "csv": Format("t.csv", write_named, Y, "line 72", False),
+    "csv gz": Format("t.csv.gz", packed(gzip.compress, write_named), Y, "line 72"),
+    "parquet": Format("t.parquet", write_named, Y, "row 70"),
+    "arrow": Format("t.arrow", write_named, Y, "row 70"),
+    "parts": Format("t", write_parts, Y, "row 10", False),
+    "npy": Format("t.npy", write_npy_pair, {"labels": "y.npy"}, "row 70"),
+    "hdf5": Format("t.h5", write_csr, {"x_name": "rows", "label": "target"}, "row 70"),
+    "AnnData": Format("t.h5ad", write_cells, {"label": "kind"}, "row 70"),
 }
 WAYS = {
     "shuffled": {"seed": 4},
@@ -142,7 +142,7 @@ def test_it_becomes_the_file_that_text_becomes(form, way, data, tmp_path):
 
 
 def test_a_cell_that_is_not_finite_is_named(form, data, tmp_path):
-    data[0][40, 3] = np.inf
+    data[0][70, 3] = np.inf
     form.write(tmp_path / form.name, *data)
     with pytest.raises(InputError, match=rf"t[./].*, {form.place}: .*('4:inf'|'d' is|'3' is)"):
         convert_files([form.name], "o.h5", **form.options)

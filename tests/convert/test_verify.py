@@ -20,12 +20,12 @@ from tests.support.methods import grid
 N_ROWS = 270_000  # X and y have several chunks of 2 MiB, and each chunk several stretches
 KINDS = {
     "dense": {"dense": True, "scale": "minmax"},
-    "sparse gzip": {"dense": False, "compression": "gzip"},
     "sparse": {"dense": False, "scale": "maxabs"},
+    "sparse gzip": {"dense": False, "compression": "gzip"},
 }
 
 
-@pytest.fixture(params=grid([*KINDS], 1))
+@pytest.fixture(params=grid([*KINDS]))
 def path(request, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.integers(1, 99, (N_ROWS, 4), np.uint8) * (rng.random((N_ROWS, 4)) < 0.5)
