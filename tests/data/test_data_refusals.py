@@ -134,7 +134,6 @@ HDF5 = [
     (CSR | {"X/indptr": np.zeros(61, int)}, "row pointers do not rise from 0"),
     (CSR | {"X@shape": (60, 2**40)}, "columns, 2..31 or more"),
     ({"Z": X, "y": y}, r"data.h5 has no 'X' \(it has: Z, y\); name"),
-    ({"X": None}, NOT_X),
     ({"X": X, "y": np.ones(59)}, "data.h5 has 60 rows but 59 labels"),
     ({"X": X, "y": 1.0}, f"'y' {ONE_EACH}"),
     ({"X": X, "y": {"data": [h5py.Reference()] * 60, "dtype": h5py.ref_dtype}}, ONE_EACH),
@@ -188,7 +187,6 @@ ROW = np.array([[1, -1, 0, 0, 0]], np.float32)
 LOG1P = "log1p needs values above -1, but .* hold -1"
 ACTS = [
     *((train_test_split, (X, share), "share") for share in (0, 1, float("nan"))),
-    (train_test_split, (X, np.ones(60)), "must be a number"),
     (read_targets, (open_source(np.eye(2), ["T", "F"]),), "are words, and a regression"),
     (Scaling, ("best",), "must be one of none, minmax, maxabs, standard, not 'best'"),
     (Scaling, ("minmax", False, np.zeros(1), np.zeros(2)), "does not fit"),

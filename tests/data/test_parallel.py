@@ -47,6 +47,7 @@ def test_results_come_in_the_order_of_the_blocks(dask, threads, monkeypatch):
         begun.clear()
         results = workers.over(source, late, list(range(200)), 10)
         next(results)
+        time.sleep(0.1)
         results.close()
         assert len(begun) <= 5 * threads
         with pytest.raises(InputError, match="thirteen"):

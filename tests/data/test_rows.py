@@ -32,7 +32,6 @@ def test_slices_choices_and_unions_are_those_of_dense_rows(kind, start, stop, in
     np.testing.assert_array_equal(to_dense(taken), table[indices])
     blocks = [rows[a:b] for a, b in pairwise(np.cumsum([0, *lengths]))]
     np.testing.assert_array_equal(to_dense(concat_rows(blocks)), table[: sum(lengths)])
-    assert concat_rows(blocks[:1]) is blocks[0]
 
 
 @given(data=st.data(), n_rows=st.integers(0, 6), origin=st.integers(0, 9))

@@ -52,7 +52,6 @@ def test_the_order_of_labels_tells_what_a_file_does_not(shuffled, are_sorted, on
     labels = np.sort(labels) if are_sorted else labels
     assert choose_sampler(1000, 100, shuffled, False, labels).chunk_rows == on_disk
     assert choose_sampler(1000, 100, shuffled, True, labels).chunk_rows == in_memory
-    assert choose_sampler(1000, 100, shuffled or False, False, labels).chunk_rows == on_disk
 
 
 def test_labels_in_random_order_look_shuffled_and_those_in_sorted_order_do_not():

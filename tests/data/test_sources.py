@@ -183,8 +183,7 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
 # The fast loop leaves out what another kind tries almost as well.
 SLOW = {name for name in SOURCES if name.startswith("AnnData")} - {"AnnData file csr"} | {
     *("zarr store, version 2", "hdf5 zstd", "hdf5 contiguous", "foreign", "open data set"),
-    *("float64", "big-endian view", "csc", "Fortran npy"),
-    *("cached", "columns", "first rows", "rows in RAM"),
+    *("float64", "big-endian view", "csc", "cached", "columns", "first rows", "rows in RAM"),
 }
 KINDS = [pytest.param(name, marks=[pytest.mark.grid] * (name in SLOW)) for name in SOURCES]
 
