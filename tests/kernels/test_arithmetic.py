@@ -4,27 +4,12 @@ import numpy as np
 import pytest
 
 import ooc_fw
-from ooc_fw.kernels import functions
-from ooc_fw.kernels.arithmetic import choose_arithmetic
-from ooc_fw.kernels.functions import KERNELS, make_kernel
+from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.state import Status
 from tests.support.methods import grid
-from tests.support.reference import SmallProblem, make_problem, to_csr
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_dense_products_in_float32_serve_rows_of_moderate_size(name):
-    problem = make_problem(make_kernel(name, gamma=1.0), n_rows=100, n_features=22)
-    chosen = choose_arithmetic(problem.kernel, problem.X)
-    assert chosen == (None, False, functions.FLOAT32_PRODUCTS, functions.FLOAT64_PRODUCTS)
-    large = choose_arithmetic(problem.kernel, problem.X * np.float32(1e4))
-    assert (large.fast == functions.FLOAT32_PRODUCTS) == (name == "tanimoto")
-    few = problem.X * (np.arange(22) < 5)
-    assert choose_arithmetic(problem.kernel, few).sparse
-    assert choose_arithmetic(problem.kernel, to_csr(problem.X)).sparse
-
+from tests.support.reference import SmallProblem
 
 CASES = {  # kernel, gamma, C
     "one column": ("rbf", 1.8, 1.0),

@@ -175,3 +175,19 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
         assert math.sqrt(max(0.0, beta @ kernel @ beta)) <= active.moved * (1 + 1e-12)
         if moves > 0 and turn == 0:
             assert active.moved < 3 * moves * math.sqrt(float(kernel.diagonal().max()))
+
+
+def test_linear_systems_replace_steps_that_do_not_end():
+    """Kernel values are then of float64, and the minimum is that of brute force."""
+    problem = problem_of("linear", C=1e4)
+    active = activate(problem, np.arange(N_ROWS), np.ones(N_ROWS))
+    assert not active.precise
+    assert not active.note_correction(finished=False)
+    assert active.note_correction(finished=False)
+    assert active.precise
+    assert not active.raise_precision()
+    assert_valid(active, problem, tolerance=1e-12)
+    _, drops = active.optimise(1e-9, 1000 * N_ROWS)
+    assert drops == np.count_nonzero(active.alpha == 0)
+    assert active.relative_gap() <= 1e-9
+    assert active.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-8)
