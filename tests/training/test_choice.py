@@ -14,7 +14,7 @@ from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.choice import expect_support, plan_model
-from ooc_fw.training.fit import fit
+from ooc_fw.training.fit import fit, read_answers
 
 KERNEL = make_kernel("rbf", gamma=0.3)
 N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
@@ -85,6 +85,17 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     assert plan_of(noisy, max_time=1e-9).grows
     monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
+
+
+def test_one_limit_is_named_before_labels_are_read_and_with_the_plan():
+    codes = np.arange(N_ROWS) % 20
+    source = open_dataset(np.pad(rows()[0], ((0, 0), (0, 400))), codes)
+    problem, options = ClassificationProblem(source, codes, KERNEL), TrainOptions(memory_limit=1)
+    with pytest.raises(OverLimitError) as early:
+        read_answers("classification", source, options)
+    with pytest.raises(OverLimitError) as late:
+        plan_model(problem, options, Session())
+    assert early.value.needed == late.value.needed
 
 
 def test_without_room_for_an_exact_model_there_are_landmarks():

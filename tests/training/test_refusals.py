@@ -18,7 +18,6 @@ SVC().fit(X, ones) => have the label 1; .* two classes
 SVC().fit(X, large) => is a whole number
 SVC().fit(X, targets) => continuous
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
-SVC(probability=True).fit(X, but(y, 7, 8)) => the class 8 has one only
 SVC(class_weight=[1, 2]).fit(X, y) => must be 'balanced' or a weight .*, not \\[1, 2\\]
 SVC(class_weight={3: np.nan}).fit(X, y) => the weight of class 3 must be a positive number
 SVC(class_weight={3: 1e300}).fit(X, y, ones) => C times class_weight times sample_weight must be
@@ -64,7 +63,6 @@ tune(X, y, Cs=[]) => nothing to try
 tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
 tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
-tune(X, y, task="novelty", ordinary=7) => has the label 7
 tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class
 tune(X, y, max_time=1e-9) => time limit
 
@@ -72,6 +70,7 @@ regressed(method="fw") => for which method fw has no meaning
 solved(penalties=but(ones, 7, 0)) => that of row 7 is 0
 solved(penalties=but(ones, 7, np.nan)) => that of row 7 is nan
 solved(penalties=ones[:3]) => 60 rows need as many penalties
+solved(warm=warm([0, 0], [1, 1])) => warm
 solved(warm=warm([0, 60], [1, 1])) => warm
 solved(warm=warm([0, 1], [1, -1])) => warm
 solved(warm=warm([0, 1], [0, 0])) => warm

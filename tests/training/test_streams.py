@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import FrankWolfeSVC, Status, TrainOptions, make_kernel
+from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import rows_source
 from ooc_fw.kernels.functions import RBF
@@ -181,12 +181,3 @@ def test_bound_and_penalty_may_change(problem, keep, C):
     other = SmallProblem(problem.kernel, problem.X, problem.y, C)
     stream = learn(stream.changed(TrainOptions(C=C, tol=TOL), 10_000), cut(other))
     assert assert_consistent(solution_of(stream), other).gap <= TOL
-
-
-def test_rows_of_some_classes_leave_the_other_pairs_as_they_were(problem):
-    codes = np.arange(len(problem.X)) % 4
-    svc = FrankWolfeSVC(gamma=1.0, exact=True).fit(problem.X, codes)
-    kept = svc.pairs_[-1].solution.rho
-    svc.partial_fit(problem.X[codes < 2] + 0.1, codes[codes < 2])
-    assert svc.model_.status == Status.STREAMED
-    assert svc.pairs_[-1].solution.rho == kept == svc.model_.classifiers[-1].rho
