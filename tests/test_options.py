@@ -1,17 +1,10 @@
 import dataclasses
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from ooc_fw import InputError, TrainOptions
-from ooc_fw.options import (
-    ConvertOptions,
-    KernelOptions,
-    TaskOptions,
-    option_fields,
-)
+from ooc_fw.options import ConvertOptions, KernelOptions, TaskOptions, option_fields
 
 RECORDS = (TrainOptions, KernelOptions, TaskOptions, ConvertOptions)
 FIELDS = [
@@ -54,7 +47,6 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
         ({"C": "a"}, "C must be a number, not 'a'"),
         ({"seed": 1.5}, "seed must be a whole number of at least 0, not 1.5"),
         ({"landmarks": 1}, "landmarks must be auto, none or a whole number of at least 20, not 1"),
-        ({"max_time": -1}, "max_time must be a positive number of seconds"),
         ({"max_time": "soon"}, "max_time must be a positive number of seconds, not 'soon'"),
         ({"memory_limit": "much"}, "memory_limit 'much' is no size"),
         ({"tol": 1}, "tol must be below 1 with stopping relative, not 1"),
@@ -95,9 +87,3 @@ def test_absurd_text_is_refused(text):
             if declared.low is not None or declared.choices:
                 with pytest.raises(InputError):
                     declared.parse(text)
-
-
-def test_no_numerical_library_is_imported():
-    code = "import sys, ooc_fw.options; print({'numpy', 'numba', 'h5py'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "set()\n"

@@ -193,8 +193,8 @@ def label_values(source: RowSource) -> AnyArray:
             )
     if len(classes) == 1:
         raise InputError(
-            f"all rows of {source.name} have the label {format_label(classes[0])}; training needs "
-            f"rows of two classes"
+            f"all rows of {source.name} have the label {format_label(classes[0])}, which is one "
+            f"class; training needs rows of two classes"
         )
     return classes
 
