@@ -14,7 +14,7 @@ SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be one of
 SVC(n_jobs=0).fit(X, y) => n_jobs must be
 SVC(max_time="1e-9s").fit(X, y) => before there was a model
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
-SVC().fit(X, ones) => have the label 1; .* two classes
+SVC().fit(X, ones) => have the label 1, .* two classes
 SVC().fit(X, large) => is a whole number
 SVC().fit(X, targets) => continuous
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
