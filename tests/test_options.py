@@ -63,8 +63,6 @@ def test_message_names_option_values_allowed_and_value_given(options, message):
     ("record", "name", "text", "value"),
     [
         (TrainOptions, "C", "1e-3", 1e-3),
-        (TrainOptions, "seed", "7", 7),
-        (TrainOptions, "max_time", "90", 90.0),
         (TrainOptions, "max_time", "1.5m", 90.0),
         (TrainOptions, "max_time", "2h", 7200.0),
         (TrainOptions, "memory_limit", "1GiB", 1 << 30),

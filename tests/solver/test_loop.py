@@ -234,6 +234,15 @@ def test_a_violator_that_no_draw_saw_is_found_by_a_pass(certify):
         assert truth.gap > max(0.5, solution.sampled_gap)
 
 
+def test_a_converged_run_has_a_certified_gap_within_its_tolerance():
+    for seed in range(2, 5):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(600, 3)).astype(np.float32)
+        y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=600) > 0, 1, -1).astype(np.int8)
+        options = TrainOptions(tol=0.3, C=10, lmo="sampled", seed=seed)
+        assert solve(X, y, make_kernel("rbf", gamma=1.0), options).certified_gap <= 0.3
+
+
 # -- badly conditioned problems ------------------------------------------------------------------
 
 
