@@ -22,6 +22,15 @@ def labels_and_values(m, seed, C):
     return problem.y.astype(np.float64), values
 
 
+def test_an_extrapolation_ends_if_a_weight_becomes_zero():
+    Q = np.array([[1.0, 2.0], [2.0, 5.0]])
+    before = np.array([0.5, 0.5])
+    alpha = np.array([0.9, 0.1])
+    grad = Q @ alpha
+    assert core.extrapolate(alpha, grad, before, Q @ before) == (pytest.approx(0.25), 1)
+    np.testing.assert_allclose([alpha, grad], [[1, 0], [1, 2]])
+
+
 class Plain:
     """An active set as plain arrays, and its matrix Q in float64.
 
