@@ -13,9 +13,6 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.estimator_checks import (
-    parametrize_with_checks,
-)
 
 from ooc_fw import (
     FrankWolfeOneClass,
@@ -26,7 +23,6 @@ from ooc_fw import (
     open_dataset,
 )
 from ooc_fw.model.file import content_of
-from ooc_fw.testing import EXPECTED_FAILED_CHECKS_WITH_PROBABILITY
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, kernel_values
@@ -37,15 +33,6 @@ except ImportError:
     zarr = None
 
 CLASSES = [-7, 3]
-
-
-@pytest.mark.long
-@parametrize_with_checks(
-    [FrankWolfeSVC(probability=True)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS_WITH_PROBABILITY,
-)
-def test_scikit_learn_checks_with_probabilities(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ LAYERS = (
     "guides",
     "estimators",
     "cli",
-    "testing",
     "training",
     "report",
     "model",

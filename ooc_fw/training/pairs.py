@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ import numpy as np
 from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
-from ooc_fw.data.rows import Float64Array, Rows, concat_rows, rows_bytes, take_rows
-from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.data.rows import Float64Array, concat_rows, rows_bytes, take_rows
+from ooc_fw.kernels.arithmetic import Operand, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.machines import PairSolution, class_pairs
@@ -122,8 +122,7 @@ class _Training:
             held = self.partition.held_bytes
             room = options.memory_limit - program_bytes(held) - held - 2 * source.decoded_bytes
         # A kernel value of a pair takes 20 bytes, with the copies that are made of it.
-        most = int(self.n_rows[numbers].max())
-        each = 20 * most**2 + 3 * most * (source.decoded_bytes // source.n_rows)
+        each = 20 * int(self.n_rows[numbers].max()) ** 2
         threads = min(options.threads, room // each)
         # With a memory limit all pairs must be small: plans of larger pairs have no room for these.
         if threads < 1 or (options.memory_limit is not None and len(small) < len(self.pairs)):
@@ -132,46 +131,57 @@ class _Training:
         codes = {code for k in numbers for code in self.pairs[k]}
         rows = {code: sources[code].read(0, sources[code].n_rows) for code in codes}
         kernel = self.partition.whole.kernel
-        arithmetic = choose_arithmetic(kernel, concat_rows([*rows.values()]))
         with (
-            Engine(kernel, 1, arithmetic) as engine,
+            Engine(kernel, 1, choose_arithmetic(kernel, concat_rows([*rows.values()]))) as engine,
             ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool,
         ):
+            few = {
+                code: _FewRows(engine, engine.prepare(of_class, exact=True))
+                for code, of_class in rows.items()
+            }
+            # Each class is in several pairs; values within it are computed once if they fit.
+            if 8 * sum(len(one.rows) ** 2 for one in few.values()) <= room - threads * each:
+                for one in few.values():
+                    one.kept = one.values(one)
 
             def solve(k: int) -> Solution | None:
                 if self._why_over() is not None:
                     return None
-                a, b = self.pairs[k]
-                return self._solve_few(k, engine, rows[a], rows[b])
+                return self._solve_few(k, *(few[code] for code in self.pairs[k]))
 
+            shared = engine.evaluations  # count with the first pair that is finished
             solutions = pool.map(solve, numbers) if threads > 1 else map(solve, numbers)
             try:
                 for k, found in zip(numbers, solutions, strict=True):
                     if found is not None:
+                        evaluations = found.kernel_evaluations + shared
+                        found = replace(found, kernel_evaluations=evaluations)
+                        shared = 0
                         # Small pairs are fast, and a checkpoint solves all missing ones a little.
                         self._finish(k, found, save=k == numbers[-1])
             except BaseException:
                 self.stopped = True  # so that other threads begin no more pairs
                 raise
 
-    def _solve_few(self, k: int, engine: Engine, first: Rows, second: Rows) -> Solution | None:
+    def _solve_few(self, k: int, first: _FewRows, second: _FewRows) -> Solution | None:
         """Solution of a pair whose certificate passes the test; None if rounding prevents it."""
         started = time.perf_counter()
         rows = np.concatenate([self.partition.rows[code] for code in self.pairs[k]])
-        n = len(first)
+        n = len(first.rows)
         m = len(rows)
         every = self.partition.whole.penalties
         penalties = np.full(m, self.plan.given.C) if every is None else every[rows]
         alpha = np.zeros(m)
         for of_class in (alpha[:n], alpha[n:]):
             of_class[:: -(-len(of_class) // 60)] = 1.0  # begin with up to 60 rows of each class
-        values, error = _signed_values(engine, first, second)
+        values, error = _signed_values(first, second)
         trained = self._optimise(values, penalties, alpha, error)
         if trained is None:
             return None
         certificate, n_rounds, drops = trained
         support = np.flatnonzero(alpha)
-        evaluations = m * m - n * (m - n)
+        evaluations = n * (m - n)
+        evaluations += sum(len(one.rows) ** 2 for one in (first, second) if one.kept is None)
         method = self.plan.options.method
         return Solution(
             status=Status.CONVERGED,
@@ -181,7 +191,7 @@ class _Training:
             alpha=alpha[support],
             labels=np.where(support < n, -1, 1).astype(np.int8),
             rows=rows[support],
-            support_vectors=take_rows(first, np.empty(0, dtype=np.int64)),
+            support_vectors=first.rows.values[:0],
             objective=certificate.objective,
             rho=certificate.rho,
             sampled_gap=certificate.certified_gap - certificate.rounding,
@@ -193,7 +203,7 @@ class _Training:
             kernel_evaluations=evaluations,
             passes=evaluations / (m * len(support)),
             rows_read=m,
-            bytes_read=rows_bytes(first) + rows_bytes(second),
+            bytes_read=rows_bytes(first.rows.values) + rows_bytes(second.rows.values),
             seconds=time.perf_counter() - started,
             penalties=None if every is None else penalties[support],
         )
@@ -312,18 +322,35 @@ class _Training:
         return Status.TIME_LIMIT if self.deadline.left() <= 0 else None
 
 
-def _signed_values(engine: Engine, first: Rows, second: Rows) -> tuple[Float64Array, float]:
+@dataclass
+class _FewRows:
+    """The rows of a class with few rows, and kernel values of these rows."""
+
+    engine: Engine
+    rows: Operand
+    kept: Float64Array | None = None  # values within the class, for all its pairs
+
+    def values(self, other: _FewRows) -> Float64Array:
+        """Kernel values of these rows with those of a class."""
+        if other is self and self.kept is not None:
+            return self.kept
+        values = np.empty((len(self.rows), len(other.rows)))
+        self.engine.block(self.rows, other.rows, values)
+        return values
+
+
+def _signed_values(first: _FewRows, second: _FewRows) -> tuple[Float64Array, float]:
     """Numbers y_i y_j (k_ij + 1) - 1 for all rows of two classes, and a bound on their errors.
 
     Used as kernel values with all labels +1, they give the problem of the two classes.
     """
-    x = engine.prepare(concat_rows([first, second]), exact=True)
-    n = len(first)
-    values = np.empty((len(x), len(x)))
-    engine.block(x[:n], x, values[:n])
-    within = np.empty((len(second), len(second)))
-    engine.block(x[n:], x[n:], within)
-    values[n:, n:] = within
-    np.subtract(-2.0, values[:n, n:], out=values[:n, n:])
+    n = len(first.rows)
+    m = n + len(second.rows)
+    values = np.empty((m, m))
+    values[:n, :n] = first.values(first)
+    values[n:, n:] = second.values(second)
+    np.subtract(-2.0, first.values(second), out=values[:n, n:])
     values[n:, :n] = values[:n, n:].T
-    return values, float(engine.error_bound(x, x).max())
+    bound = first.engine.error_bound
+    both = first.rows, second.rows
+    return values, max(float(bound(x, z).max()) for x in both for z in both)

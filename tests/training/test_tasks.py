@@ -13,9 +13,16 @@ from ooc_fw import (
     open_dataset,
 )
 from ooc_fw.solver.plan import Session
-from ooc_fw.testing import EXPECTED_FAILED_CHECKS
 from ooc_fw.training.choice import plan_model
 from ooc_fw.training.fit import FIELDS, fit, make_problem, read_answers
+
+# Weighted rows and copied rows have the same optimum, but these checks compare seven digits, and
+# tol is 1e-3. They pass with tol=1e-9 and a fixed gamma: auto depends on the number of copies.
+SEVEN_DIGITS = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "tol is 1e-3" for kind in ("dense", "sparse")
+}
+# As in scikit-learn's SVC, a sigmoid may differ from 1/2 at decision value 0.
+SIGMOID = {"check_classifiers_train": "the most probable class need not be the predicted one"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -39,7 +46,16 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(name):
 @pytest.mark.grid
 @parametrize_with_checks(
     [FrankWolfeSVC(), FrankWolfeSVR(), FrankWolfeOneClass()],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
+    expected_failed_checks=lambda estimator: SEVEN_DIGITS,
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks(
+    [FrankWolfeSVC(probability=True)],
+    expected_failed_checks=lambda estimator: SEVEN_DIGITS | SIGMOID,
+)
+def test_scikit_learn_checks_with_probabilities(estimator, check):
     check(estimator)
