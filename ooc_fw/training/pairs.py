@@ -328,15 +328,15 @@ class _FewRows:
 
     engine: Engine
     rows: Operand
-    kept: Float64Array | None = None  # values within the class, for all its pairs
+    kept: tuple[Float64Array, float] | None = None  # `values` within the class, for all its pairs
 
-    def values(self, other: _FewRows) -> Float64Array:
-        """Kernel values of these rows with those of a class."""
+    def values(self, other: _FewRows) -> tuple[Float64Array, float]:
+        """Kernel values of these rows with those of a class, and a bound on their errors."""
         if other is self and self.kept is not None:
             return self.kept
         values = np.empty((len(self.rows), len(other.rows)))
         self.engine.block(self.rows, other.rows, values)
-        return values
+        return values, float(self.engine.error_bound(self.rows, other.rows).max())
 
 
 def _signed_values(first: _FewRows, second: _FewRows) -> tuple[Float64Array, float]:
@@ -347,10 +347,9 @@ def _signed_values(first: _FewRows, second: _FewRows) -> tuple[Float64Array, flo
     n = len(first.rows)
     m = n + len(second.rows)
     values = np.empty((m, m))
-    values[:n, :n] = first.values(first)
-    values[n:, n:] = second.values(second)
-    np.subtract(-2.0, first.values(second), out=values[:n, n:])
+    values[:n, :n], error_first = first.values(first)
+    values[n:, n:], error_second = second.values(second)
+    across, error_across = first.values(second)
+    np.subtract(-2.0, across, out=values[:n, n:])
     values[n:, :n] = values[:n, n:].T
-    bound = first.engine.error_bound
-    both = first.rows, second.rows
-    return values, max(float(bound(x, z).max()) for x in both for z in both)
+    return values, max(error_first, error_second, error_across)
