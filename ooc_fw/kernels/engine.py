@@ -91,9 +91,6 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """End the threads, and give BLAS its threads back."""
         self.pool.close()
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ooc_fw._core.maps import LOG2_E, MapCode
-from ooc_fw._core.products import row_norms
+from ooc_fw._core.products import NORM_UNITS, row_norms
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
 from ooc_fw.system.errors import InputError, check_number
 
@@ -248,8 +248,10 @@ class RBF(_Exponential):
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         products = 2 * sizes.products
-        rounded = sizes.n_terms * products + 8 * (sizes.x_norms + products + sizes.z_norm)
-        return np.asarray(self.gamma * (sizes.method.unit * rounded + 2 * sizes.underflow))
+        norms = sizes.x_norms + sizes.z_norm
+        rounded = sizes.method.unit * (sizes.n_terms * products + 8 * (norms + products))
+        rounded += NORM_UNITS * FLOAT64_UNIT * norms
+        return np.asarray(self.gamma * (rounded + 2 * sizes.underflow))
 
 
 @dataclass(frozen=True)
@@ -266,8 +268,9 @@ class Laplacian(_Exponential):
 
     def exponent_bound(self, sizes: Sizes) -> Float64Array:
         # The product counts twice. It adds up minima, whose absolute values sum to |x|_1 + |z|_1 at
-        # most. The map terms add up as many values in float64.
-        units = (2 * sizes.n_terms + 8) * sizes.method.unit + sizes.n_terms * FLOAT64_UNIT
+        # most. The map terms of dense rows add up as many values in float64; others are norms.
+        units = (2 * sizes.n_terms + 8) * sizes.method.unit
+        units += (sizes.n_terms + NORM_UNITS) * FLOAT64_UNIT
         sums = sizes.x_norms + sizes.z_norm
         return np.asarray(self.gamma * (units * sums + 2 * sizes.underflow))
 
@@ -293,12 +296,14 @@ class Tanimoto(Kernel):
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
         # The product errs by at most n + 1 units of |x| |z|, and the divisor by six units of
-        # |x|^2 + |z|^2 more. The divisor is at least half of that sum, and no value exceeds 1.
+        # |x|^2 + |z|^2 more, besides the errors of these norms. The divisor is at least half of
+        # that sum, and no value exceeds 1.
         unit = sizes.method.unit
         with np.errstate(divide="ignore", invalid="ignore"):  # `lost` is what underflow may take
             lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
-        return np.asarray((2 * sizes.n_terms + 20) * unit + lost)
+        rounded = (2 * sizes.n_terms + 20) * unit + 2 * NORM_UNITS * FLOAT64_UNIT
+        return np.asarray(rounded + lost)
 
 
 KERNELS: dict[str, type[Kernel]] = {

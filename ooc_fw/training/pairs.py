@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class _Training:
             for k in np.argsort(self.n_rows, kind="stable").tolist():
                 if k not in self.solutions:
                     self._finish(k, self._solve(k))
-        return self._all_pairs(self.solutions)
+        return [PairSolution(*pair, self.solutions[k]) for k, pair in enumerate(self.pairs)]
 
     # -- pairs of few rows -----------------------------------------------------------------------
 
@@ -136,26 +137,20 @@ class _Training:
             ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool,
         ):
             few = {
-                code: _FewRows(engine, engine.prepare(of_class, exact=True))
-                for code, of_class in rows.items()
+                code: _FewRows(engine, engine.prepare(x, exact=True)) for code, x in rows.items()
             }
             # Each class is in several pairs; values within it are computed once if they fit.
             if 8 * sum(len(one.rows) ** 2 for one in few.values()) <= room - threads * each:
                 for one in few.values():
                     one.kept = one.values(one)
 
-            def solve(k: int) -> Solution | None:
-                if self._why_over() is not None:
-                    return None
-                return self._solve_few(k, *(few[code] for code in self.pairs[k]))
-
             shared = engine.evaluations  # count with the first pair that is finished
+            solve = partial(self._solve_few, few)
             solutions = pool.map(solve, numbers) if threads > 1 else map(solve, numbers)
             try:
                 for k, found in zip(numbers, solutions, strict=True):
                     if found is not None:
-                        evaluations = found.kernel_evaluations + shared
-                        found = replace(found, kernel_evaluations=evaluations)
+                        found = replace(found, kernel_evaluations=found.kernel_evaluations + shared)
                         shared = 0
                         # Small pairs are fast, and a checkpoint solves all missing ones a little.
                         self._finish(k, found, save=k == numbers[-1])
@@ -163,9 +158,12 @@ class _Training:
                 self.stopped = True  # so that other threads begin no more pairs
                 raise
 
-    def _solve_few(self, k: int, first: _FewRows, second: _FewRows) -> Solution | None:
-        """Solution of a pair whose certificate passes the test; None if rounding prevents it."""
+    def _solve_few(self, few: dict[int, _FewRows], k: int) -> Solution | None:
+        """Solution of a pair whose certificate passes the test; None if it does not, or no time."""
+        if self._why_over() is not None:
+            return None
         started = time.perf_counter()
+        first, second = (few[code] for code in self.pairs[k])
         rows = np.concatenate([self.partition.rows[code] for code in self.pairs[k]])
         n = len(first.rows)
         m = len(rows)
@@ -255,14 +253,13 @@ class _Training:
         over = over or self._why_over()
         problem, rows = self.partition.pair(*self.pairs[k])
         plan = self._plan_of(k)
-        callbacks: list[Callback] = []
+        callbacks: list[Callback] = [lambda state: self._tell(k, state)]
         if over is not None:
+            callbacks = []
             plan = plan.with_options(max_iter=0, max_time=None, certify=False)
-        else:
-            callbacks.append(lambda state: self._tell(k, state))
-            if self.deadline.limited:
-                share = self.deadline.left() / (len(self.pairs) - len(self.solutions))
-                plan = plan.with_options(max_time=max(1e-9, share))
+        elif self.deadline.limited:
+            share = self.deadline.left() / (len(self.pairs) - len(self.solutions))
+            plan = plan.with_options(max_time=max(1e-9, share))
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
         solution = solve_problem(problem, plan, session)
         return replace(
@@ -273,9 +270,6 @@ class _Training:
         )
 
     # -- all pairs -------------------------------------------------------------------------------
-
-    def _all_pairs(self, solutions: dict[int, Solution]) -> list[PairSolution]:
-        return [PairSolution(*pair, solutions[k]) for k, pair in enumerate(self.pairs)]
 
     def _finish(self, k: int, solution: Solution, *, save: bool = True) -> None:
         """Store a solution, tell the callbacks, and write a checkpoint if one is due."""
@@ -294,16 +288,18 @@ class _Training:
         self._tell(k, state)
         checkpoint = self.session.checkpoint
         if save and checkpoint is not None and checkpoint.is_due:
-            checkpoint.save(lambda: self._all_pairs(self._so_far()))
+            checkpoint.save(self._so_far)
 
-    def _so_far(self) -> dict[int, Solution]:
+    def _so_far(self) -> list[PairSolution]:
         """Solutions of all pairs; those that are not finished have a few rows and no gaps."""
-        done = {k: one for k, one in self.solutions.items() if one.status.reached}
-        for k in range(len(self.pairs)):
-            if k not in done:
-                first = self._solve(k, Status.RUNNING)
-                done[k] = replace(first, certified_gap=None, sampled_gap=None)
-        return done
+        found = []
+        for k, pair in enumerate(self.pairs):
+            one = self.solutions.get(k)
+            if one is None or not one.status.reached:
+                one = self._solve(k, Status.RUNNING)
+                one = replace(one, certified_gap=None, sampled_gap=None)
+            found.append(PairSolution(*pair, one))
+        return found
 
     def _tell(self, k: int, state: SolverState) -> bool:
         """Tell the callbacks about the training of classifier `k`; returns whether it may go on."""

@@ -55,7 +55,7 @@ def engines_and_rows(draw, raw):
     try:
         engine.prepare(form(X))
     except InputError:  # rows that are refused are no case of the properties
-        engine.close()
+        engine.pool.close()
         reject()
     cut = draw(st.integers(1, len(X) - 1))
     return engine, X[:cut], X[cut:], form
@@ -177,8 +177,8 @@ def blas_threads() -> list[int]:
 def test_engines_hold_blas_to_one_thread_until_the_last_is_closed():
     before, kernel = blas_threads(), make_kernel("rbf", gamma=1.0)
     first, second = Engine(kernel), Engine(kernel, threads=2)
-    first.close()
-    first.close()  # the second call changes nothing
+    first.pool.close()
+    first.pool.close()  # the second call changes nothing
     assert set(blas_threads()) <= {1}
-    second.close()
+    second.pool.close()
     assert blas_threads() == before

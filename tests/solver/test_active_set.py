@@ -84,7 +84,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
         self.active = ActiveSet(engine, C, KernelRows(N_ROWS, memory))
         add(self.active, self.problem, first, sparse)
         self.active.set_weights(np.arange(1.0, len(first) + 1))
-        engine.close()  # it still computes
+        engine.pool.close()  # it still computes
 
     @rule(rows=SOME_ROWS, fill=st.booleans())
     def add_vertices(self, rows, fill):
