@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import ooc_fw
@@ -62,12 +63,15 @@ def layer(path: Path) -> str:
     return first.removesuffix(".py")
 
 
-IMPORTS = [(path, name) for path in PACKAGE.rglob("*.py") for name in imported_by(path)]
+@cache
+def imports() -> list[tuple[Path, str]]:
+    """Each file of the package, with each name that it imports."""
+    return [(path, name) for path in PACKAGE.rglob("*.py") for name in imported_by(path)]
 
 
 def test_imports_only_lower_layers():
     assert {layer(path) for path in PACKAGE.rglob("*.py")} <= set(LAYERS)
-    for path, name in IMPORTS:
+    for path, name in imports():
         package, _, below = name.partition(".")
         if package == "ooc_fw" and below:
             allowed = LAYERS[LAYERS.index(layer(path)) :]
@@ -75,7 +79,7 @@ def test_imports_only_lower_layers():
 
 
 def test_slow_packages_stay_where_they_belong():
-    for path, name in IMPORTS:
+    for path, name in imports():
         package = name.partition(".")[0]
         places = {str(path.relative_to(PACKAGE)), layer(path)}
         homes = CONFINED.get(package, places)

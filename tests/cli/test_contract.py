@@ -11,6 +11,7 @@ import pytest
 from ooc_fw.cli.arguments import ARGUMENTS
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.options import file_name
+from tests.support.methods import grid
 
 CONVERTED = "output n_rows n_features sparse seed classes scaling log1p"
 ADVISED = "kind n_rows n_features storage classes bad_rows advice next"
@@ -76,7 +77,7 @@ MORE = (
 )
 
 WRITER = pytest.mark.parametrize(
-    "name", [name for name in EXAMPLES if "new" in EXAMPLES[name].line]
+    "name", grid([name for name in EXAMPLES if "new" in EXAMPLES[name].line], 5)
 )
 
 
@@ -128,7 +129,7 @@ def test_json_is_one_object_and_quiet_means_silent(ooc_fw, here, example):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("kind", ["missing", "empty", "bytes", "folder"])
+@pytest.mark.parametrize("kind", grid(["missing", "bytes", "empty", "folder"], 2))
 def test_inputs_that_cannot_be_read_are_refused(ooc_fw, here, name, kind):
     """Each of the inputs; no output is written, and no file is changed."""
     words, inputs, _ = places(name)

@@ -78,6 +78,7 @@ train d.h5 --task novelty --contamination 0.7 => must be a positive number, at m
 train d.h5 --contamination 0.1 => --contamination goes with --task novelty
 train d.h5 --ordinary 3 => --ordinary goes with --task novelty
 train d.h5 --dask everywhere => must be threads, processes or the address
+train targets.h5 --task regression --method fw => for which method fw has no meaning
 train targets.h5 => marked as targets; train with --task regression
 train d.txt => ooc-fw convert
 train run.ckpt => run.ckpt

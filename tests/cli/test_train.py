@@ -13,6 +13,7 @@ from sklearn.metrics import r2_score
 from ooc_fw import FrankWolfeSVC, load_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.system.errors import OutOfTimeError
+from tests.support.methods import grid
 
 
 def events_of(log):
@@ -87,7 +88,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", grid([*TASKS], 5))
 def test_all_commands_agree_on_a_model(ooc_fw, here, name):
     options, labels, n_classifiers = TASKS[name]
     data = "d.h5", *(["--labels", f"{labels}.npy"] if labels else [])

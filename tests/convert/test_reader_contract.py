@@ -230,7 +230,7 @@ def by_definition(frame):
     return found.assign(y=(frame["kind"] == "good") * 1.0)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", grid([*TABLES], 3))
 def test_every_table_has_the_same_features(name, table, tmp_path):
     uses = {"one_hot": ["city"], "target_encode": ["job"], "dates": ["day"], "impute": "mean"}
     found = []

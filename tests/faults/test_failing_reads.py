@@ -106,7 +106,7 @@ def every_read(ooc_fw, monkeypatch, spoil, kind, command, out, said, contents=No
             ("sparse", spoil_preadv, "end"),
             ("sparse", spoil_preadv, "error"),
         ],
-        quick=3,
+        quick=2,
     ),
 )
 def test_training_and_predictions(ooc_fw, table, tmp_path, monkeypatch, storage, spoil, kind):

@@ -52,12 +52,10 @@ def test_bound_on_rounding_holds_if_products_underflow(name, parameters, size):
         assert (np.abs(values - exact) <= engine.value_bound(x, x)[:, None]).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "small"), [("rbf", 2.0**-27), ("laplacian", 2.0**-54), ("tanimoto", 2.0**-27)]
-)
-def test_bound_on_rounding_holds_for_a_short_row_beside_a_long_one(name, small):
-    X = np.full((2, 100_000), small, dtype=np.float32)
-    X[:, 0] = 1  # a plain sum would lose each of the small values beside it
+@pytest.mark.parametrize("name", ["rbf", "tanimoto"])
+def test_bound_on_rounding_holds_for_a_short_row_beside_a_long_one(name):
+    X = np.full((2, 100_000), 2.0**-27, dtype=np.float32)
+    X[:, 0] = 1  # a plain sum would lose the square of each other value beside it
     X[0, 1:] = 0
     with Engine(make_kernel(name, gamma=1.0)) as engine:
         x, values = engine.prepare(to_csr(X), exact=True), np.empty((2, 2))

@@ -121,7 +121,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", grid([*TASKS], 6))
 def test_a_run_that_is_stopped_goes_on_to_its_tolerance(name, tmp_path):
     fields, options = TASKS[name]
     problem, path, calls = make(**fields), tmp_path / "run.ckpt", []

@@ -5,9 +5,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import ooc_fw
-from ooc_fw.problem import RegressionProblem
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.training.fit import fit
 
 CASES = """
 SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be one of
@@ -66,7 +64,6 @@ tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
 tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class
 tune(X, y, max_time=1e-9) => time limit
 
-regressed(method="fw") => for which method fw has no meaning
 solved(penalties=but(ones, 7, 0)) => that of row 7 is 0
 solved(penalties=but(ones, 7, np.nan)) => that of row 7 is nan
 solved(penalties=ones[:3]) => 60 rows need as many penalties
@@ -93,11 +90,6 @@ def names():
     def solved(**given):
         source, kernel = ooc_fw.open_dataset(X), ooc_fw.make_kernel("linear")
         return ooc_fw.solve(source, signs, kernel, ooc_fw.TrainOptions(), **given)
-
-    def regressed(**options):
-        source, kernel = ooc_fw.open_dataset(X), ooc_fw.make_kernel("linear")
-        problem = RegressionProblem(source, y, kernel)
-        return fit(problem, ooc_fw.TrainOptions(**options))
 
     def warm(rows, alpha):
         return np.array(rows), np.array(alpha, dtype=float)
