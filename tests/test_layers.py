@@ -65,7 +65,6 @@ def layer(path: Path) -> str:
 
 @cache
 def imports() -> list[tuple[Path, str]]:
-    """Each file of the package, with each name that it imports."""
     return [(path, name) for path in PACKAGE.rglob("*.py") for name in imported_by(path)]
 
 

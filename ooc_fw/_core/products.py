@@ -163,7 +163,7 @@ def row_norms(data, indptr, squared, out):
                 size = abs(np.float64(value))
                 part += size * size if squared else size
             larger = total + part
-            lost = (larger - total) - part
+            lost = (larger - total) - part if larger < np.inf else 0.0
             total = larger
         out[i] = total
 

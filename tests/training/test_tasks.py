@@ -21,7 +21,6 @@ from ooc_fw.training.fit import FIELDS, fit, make_problem, read_answers
 SEVEN_DIGITS = {
     f"check_sample_weight_equivalence_on_{kind}_data": "tol is 1e-3" for kind in ("dense", "sparse")
 }
-# As in scikit-learn's SVC, a sigmoid may differ from 1/2 at decision value 0.
 SIGMOID = {"check_classifiers_train": "the most probable class need not be the predicted one"}
 
 

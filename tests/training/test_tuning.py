@@ -175,7 +175,6 @@ def test_regression_is_searched_by_r2(short):
     assert np.corrcoef(result.model.predict(fresh), np.sin(2 * fresh[:, 0]))[0, 1] > 0.95
 
 
-@pytest.mark.grid
 def test_novelty_learns_ordinary_rows_alone():
     """Novel rows are as many as ordinary ones, and a few are enough for validation."""
     rng = np.random.default_rng(4)
