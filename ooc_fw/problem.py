@@ -266,8 +266,8 @@ def check_weights(
 
 
 def relative_gap(rho: float, least_gradient: float) -> float:
-    """The duality gap divided by rho: 1 - min g / rho, and at least 0."""
-    return max(0.0, 1.0 - least_gradient / rho)
+    """The duality gap divided by rho: 1 - min g / rho, at least 0; infinite if rho is."""
+    return max(1.0 - least_gradient / rho, 0.0) if rho < math.inf else math.inf
 
 
 def pair_gap(largest_support_gradient: float, least_gradient: float, rho: float) -> float:

@@ -443,10 +443,10 @@ def _certificate(
     terms = (len(support_grad) + 8) * FLOAT64_UNIT
     rounding = findings.rounding + terms * (1 + float(np.abs(support_grad).max()))
     rho, least = _rho(alpha, slack, grad), findings.least
-    gap = max(0.0, (rho - least) / rho)
+    gap = max((rho - least) / rho, 0.0)
     # rho is a convex combination of gradients, so that it errs by no more than they do.
     least_rho = max(rho - rounding, (1 - terms) * float(alpha @ slack))
-    upper = max(0.0, (rho - least + 2 * rounding) / least_rho)
+    upper = max((rho - least + 2 * rounding) / least_rho, 0.0) if rho < math.inf else math.inf
     return Certificate(
         certified_gap=upper,
         rounding=upper - gap,

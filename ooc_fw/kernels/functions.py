@@ -167,11 +167,11 @@ class Polynomial(Kernel):
 
     def error_bound(self, sizes: Sizes) -> Float64Array:
         unit, degree = sizes.method.unit, self.degree
-        underflow = (self.gamma + 1) * sizes.underflow
+        underflow = (self.gamma + 1) * sizes.underflow + sizes.products * _LEAST_NUMBER[unit]
         largest = self.gamma * sizes.products + self.coef0 + underflow
         relative = (sizes.n_terms + 4) * unit  # of the base, measured against `largest`
         bound = largest**degree * np.expm1(degree * (np.log1p(relative) + 2 * unit))
-        # Underflow of the base counts by the slope of the power. Each power may underflow, too.
+        # Underflow of gamma and the base counts by the slope of the power. Powers may underflow.
         return np.asarray(bound + degree * (largest ** (degree - 1) + 1) * underflow)
 
 
@@ -302,8 +302,7 @@ class Tanimoto(Kernel):
         with np.errstate(divide="ignore", invalid="ignore"):  # `lost` is what underflow may take
             lost = 64 * (sizes.n_terms + 4) * _LEAST_NORMAL[unit] / sizes.x_norms
         lost = np.where(sizes.x_norms > 0, np.minimum(lost, 2.0), 0.0)
-        rounded = (2 * sizes.n_terms + 20) * unit + 2 * NORM_UNITS * FLOAT64_UNIT
-        return np.asarray(rounded + lost)
+        return np.asarray((2 * sizes.n_terms + 20) * unit + 2 * NORM_UNITS * FLOAT64_UNIT + lost)
 
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -363,8 +362,8 @@ def resolve_gamma(
     """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for other kernels. For novelty it is `NOVELTY_FACTOR` times that. "scale" is 1 / (n_features
-    times the variance of all values).
+    1 for other kernels. For novelty, RBF and Laplacian take `NOVELTY_FACTOR` times that. "scale" is
+    1 / (n_features times the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
     kind = KERNELS.get(name, Kernel)

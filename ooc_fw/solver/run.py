@@ -341,6 +341,7 @@ def finish_early(state: RunState, seconds: float) -> bool:
     active = state.active
     if state.rule.walks and len(active) == state.problem.source.n_rows:
         active.keep(active.support)
+        state.screen = None  # it may know vertices that are gone
     end = time.perf_counter() + seconds
     most = INNER_STEPS_PER_VERTEX * len(active)
     steps, _ = active.optimise(1e-2, most, lambda: time.perf_counter() > end)

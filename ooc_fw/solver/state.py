@@ -142,8 +142,8 @@ class SolverState:
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
     def without_bias(self, share: float) -> SolverState:
-        """A copy whose gaps and objective have rho minus a share; the state itself if that is 0."""
-        if share == 0 or not 2 * self.objective > share:
+        """A copy with rho minus a share; the state itself if the share is 0."""
+        if share == 0:
             return self
         state = self.copy()
         rho = 2 * self.objective
@@ -151,7 +151,7 @@ class SolverState:
         for name in ("sampled_gap", "certified_gap"):
             gap = getattr(self, name)
             if gap is not None:
-                setattr(state, name, gap * rho / (rho - share))
+                setattr(state, name, gap * rho / (rho - share) if rho > share else float("inf"))
         return state
 
 
