@@ -7,10 +7,12 @@ import anndata
 import dask.array
 import h5py
 import numpy as np
+import pandas
 import polars
 import pyarrow
 import pytest
 import scipy.sparse
+import zarr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,11 +28,6 @@ from ooc_fw.model.file import content_of
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, kernel_values
-
-try:
-    import zarr
-except ImportError:
-    zarr = None
 
 CLASSES = [-7, 3]
 
@@ -116,8 +113,7 @@ def sources(table, folder):
     yield "hdf5", folder / "d.h5", None
     yield "chunks", write_dense(folder / "37.h5", X, y, chunks=(37, 4)), None
     yield "csr file", write_sparse(folder / "csr.h5", X, y, chunks=(7,)), None
-    if zarr is not None:
-        yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
+    yield "zarr", zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(64, 4)), y
     yield "dask", dask.array.from_array(X, chunks=(64, 4)), y
     yield "source", open_dataset(X, y), None
     columns = {name: X[:, k] for k, name in enumerate("abcd")}
@@ -149,13 +145,11 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
 
 
 def frame(X):
-    pandas = pytest.importorskip("pandas")
     return pandas.DataFrame(X, columns=["a", "b", "c", "d"])
 
 
 def reordered(X):
     """Frames with the columns of `X` in another order, of every type."""
-    pandas = pytest.importorskip("pandas")
     found = X[["d", "b", "a", "c"]]
     yield from (found.astype(kind) for kind in ("float64", "Float32", "object"))
     yield found.astype({"a": "float64", "c": "category"})

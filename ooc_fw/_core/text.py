@@ -59,7 +59,7 @@ class Rules(NamedTuple):
     """Rules for the content of lines."""
 
     index_base: int = 1  # index of the first column in the text, 1 or 0
-    width_limit: int = 2**31  # columns from this one on are checked, counted and left out
+    width_limit: int = 2**31  # columns from this one on are checked and left out
     above: float = -np.inf  # values must be greater than this; -1 if log1p follows
 
 
@@ -68,13 +68,12 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
     """Parse lines until the text ends or a line is not ordinary; return the place of the stop.
 
     `text`, uint8, ends in a newline. A place is a tuple: start of the next line, lines passed, rows
-    stored, 1 + largest column so far, and values left out because of their column. The function
-    fills the label of each row, the start of its values in `indptr` (``indptr[0]`` must be 0), its
-    columns from 0 in increasing order, and its nonzero values. There must be room for all lines and
-    colons.
+    stored, and 1 + largest column so far. The function fills the label of each row, the start of
+    its values in `indptr` (``indptr[0]`` must be 0), its columns from 0 in increasing order, and
+    its nonzero values. There must be room for all lines and colons.
     """
     index_base, width_limit, above = rules
-    at, n_lines, n_rows, width, n_dropped = place
+    at, n_lines, n_rows, width = place
     while at < text.size:
         token = _skip_blanks(text, at)
         if not _ends_line(text[U64(token)]):
@@ -84,7 +83,6 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
             first = indptr[n_rows]
             stored = first
             n_pairs = 0
-            n_beyond = 0
             previous = -1
             increasing = True
             token = _skip_blanks(text, _skip_query(text, _skip_blanks(text, end)))
@@ -100,7 +98,6 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
                 values[U64(stored)] = value
                 stored += is_kept & (value != 0)
                 n_pairs += 1
-                n_beyond += not is_kept
                 increasing &= index > previous
                 previous = index
                 token = _skip_blanks(text, end + (text[U64(end)] == Byte.BLANK))
@@ -115,12 +112,11 @@ def parse_lines(text, rules, place, labels, indptr, indices, values):
             n_rows += 1
             indptr[n_rows] = stored
             width = max(width, previous + 1)
-            n_dropped += n_beyond
         while text[U64(token)] != Byte.NEWLINE:
             token += 1
         at = token + 1
         n_lines += 1
-    return at, n_lines, n_rows, width, n_dropped
+    return at, n_lines, n_rows, width
 
 
 @njit(cache=True, nogil=True)
@@ -285,25 +281,24 @@ BEGIN, PLAIN, QUOTED, CLOSED = range(4)
 def scan_rows(text, delimiter, state):
     """Follow the quotes of CSV through a part of a text, from the state after the previous part.
 
-    A quote counts at the start of a cell, and two quotes inside a quoted cell stand for one. An
-    empty line is not a row. `text` is uint8 of shape (n,), and `delimiter` is the byte between
-    cells. `state` is BEGIN before the first part. Returns the state at the end of the part, the
-    place after the last line end that ends a row (0 if there is none), and the number of rows that
-    end in the part and are not empty in it.
+    A quote counts at the start of a cell, and two quotes inside a quoted cell stand for one. `text`
+    is uint8 of shape (n,), and `delimiter` is the byte between cells. `state` is BEGIN before the
+    first part. Returns the state at the end of the part, and the place after the last line end that
+    ends a row (0 if there is none).
     """
-    end, n_rows, empty = 0, 0, True
+    end = 0
     for place in range(text.size):
         byte = text[place]
         if state == QUOTED:
             if byte == Byte.QUOTE:
                 state = CLOSED
         elif byte == Byte.NEWLINE:
-            n_rows += not empty
-            end, state, empty = place + 1, BEGIN, True
+            end = place + 1
+            state = BEGIN
         elif byte == delimiter:
-            state, empty = BEGIN, False
+            state = BEGIN
         elif byte == Byte.QUOTE and state != PLAIN:
-            state, empty = QUOTED, False
+            state = QUOTED
         else:
-            state, empty = PLAIN, empty and byte == Byte.RETURN
-    return state, end, n_rows
+            state = PLAIN
+    return state, end

@@ -197,7 +197,7 @@ class CSVTable(TextInput, Table):
             line = re.sub(rb'"[^"]*"', b"", data.lstrip()).partition(b"\n")[0]
             self._delimiter = max(",\t;|", key=lambda one: line.count(one.encode()))
         text = np.frombuffer(data, dtype=np.uint8)
-        self._quoting, end, _ = scanning.scan_rows(text, ord(self._delimiter), self._quoting)
+        self._quoting, end = scanning.scan_rows(text, ord(self._delimiter), self._quoting)
         return int(end)
 
     def _check_end(self, line: int) -> None:

@@ -120,10 +120,11 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
     if options.format == "auto":
         kinds = [detect_format(name, is_table=is_table) for name in names]
     kind = kinds[0]
-    if len({*kinds}) > 1 or names.count(STANDARD_INPUT) > 1:
+    shares = names.count(STANDARD_INPUT) > 1 or (options.labels is not None and len(names) > 1)
+    if len({*kinds}) > 1 or shares:
         raise InputError(
-            f"the inputs are of several formats ({', '.join(kinds)}), or standard input (-) is "
-            f"given twice; convert one at a time"
+            f"the inputs are of several formats ({', '.join(kinds)}), or several take standard "
+            f"input (-) or one file of labels; convert one at a time"
         )
     strange = ""
     of_columns = "--one-hot, --target-encode, --dates, --drop and --impute"

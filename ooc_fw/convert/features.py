@@ -81,7 +81,7 @@ class TableEncoder(Encoder):
                 label = options.label or (record.label if record.label in table.kinds else None)
             self._label_of[table] = label
             table.choose(record.wanted(table, label, of, targets=options.targets))
-        self.labelled = any(self._label_of.values())
+        self.labelled = all(self._label_of.values())  # else there are no labels
 
     def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, Table)

@@ -161,7 +161,8 @@ class LabelNumbers:
         words = self.words
         if words is None:
             return None, None
-        if not self._spelled and all(map(is_label_number, words)):
+        are_numbers = not self._spelled and all(map(is_label_number, words))
+        if are_numbers and len({*map(float, words)}) == len(words):  # 7 and 007 are two labels
             return np.array([float(word) for word in words]), None
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}

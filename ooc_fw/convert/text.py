@@ -184,10 +184,10 @@ def parse_block(
     indptr = np.zeros(len(labels) + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
     values: Any = np.empty(n_pairs)
-    place = (0, 0, 0, 0, 0)
+    place = (0, 0, 0, 0)
     while True:
         place = parse_lines(text, rules, place, labels, indptr, indices, values)
-        at, n_lines, n_rows, width, _ = place
+        at, n_lines, n_rows, width = place
         if at == len(text):
             break
         end = block.text.index(b"\n", at) + 1
@@ -203,7 +203,7 @@ def parse_block(
         values[part] = data[stored]
         indptr[n_rows + 1] = part.stop
         width = max(width, int(columns.max(initial=-1)) + 1)
-        place = (end, n_lines + 1, n_rows + 1, width, 0)
+        place = (end, n_lines + 1, n_rows + 1, width)
     data = values[: int(indptr[n_rows])].astype(dtype, copy=False)
     rows = CSRRows(data, indices[: len(data)], indptr[: n_rows + 1], min(width, limit))
     return ParsedBlock(labels[:n_rows], rows, width)

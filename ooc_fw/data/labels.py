@@ -89,12 +89,12 @@ def word_labels(words: Any) -> ReadArray:
 def coded_labels(codes: Any, words: Iterable[object], name: str) -> ReadArray:
     """Labels from an array of places in `words`, which may be in a file; -1 is a missing label.
 
-    If all words are numbers, the labels are numbers, and NaN if they are missing.
+    If all words are different numbers, the labels are numbers, and NaN if they are missing.
     """
     names = [*map(_label_word, words), ""]
     used = {*names} - {""}
     values = np.array(names, dtype=np.str_)
-    if used and all(map(is_label_number, used)):
+    if used and all(map(is_label_number, used)) and len({*map(float, used)}) == len(used):
         values = np.array([float(word or "nan") for word in names])
 
     def read(start: int, stop: int) -> AnyArray:

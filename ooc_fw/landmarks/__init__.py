@@ -43,7 +43,7 @@ class LandmarkStart:
 
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
     """(P - D) / P, or 0 if P is 0, its least value."""
-    return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal > 0)
+    return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal != 0)
 
 
 def relative_target(tol: float) -> float:

@@ -307,8 +307,9 @@ class _Run(Surroundings):
             return Status.CONVERGED if self._passes() else status
 
         def passes() -> bool:
-            self.newton = self._over_all_rows(newton)
-            self.point = self.newton.evaluate(point.b, exact=True)
+            over = self._over_all_rows(newton)
+            self.point = over.evaluate(point.b, exact=True)  # a Stop leaves those of the sample
+            self.newton = over
             return self._passes()
 
         return self.certify_late(status, passes)

@@ -32,6 +32,7 @@ from ooc_fw.problem import (
     NoveltyProblem,
     Problem,
     RegressionProblem,
+    check_sample_weight,
 )
 from ooc_fw.system.errors import format_labels
 
@@ -77,6 +78,8 @@ def certify_model(
     exact = model.kind == "exact"
     demand(penalties is None or not exact, "an exact model holds its penalties; leave them out")
     source = suited(model, source)
+    if penalties is not None:
+        penalties = check_sample_weight(penalties, source.n_rows)
     if model.weighted_rows is not None:
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
         n = source.n_rows

@@ -142,7 +142,7 @@ class SolverState:
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
     def without_bias(self, share: float) -> SolverState:
-        """A copy with rho minus a share; the state itself if the share is 0."""
+        """A copy with rho minus a share, and infinite gaps if none is left; itself for share 0."""
         if share == 0:
             return self
         state = self.copy()

@@ -131,6 +131,12 @@ class Resumed:
                     f"the checkpoint {self.path} was made with {other}: {', '.join(words)}; give "
                     f"the same (data copied with their time of change), or train without --resume"
                 )
+        weighted = self.model.weighted_rows
+        known = None if weighted is None else np.flatnonzero(np.unpackbits(weighted))
+        if not np.array_equal(known, self.rows):  # type: ignore[arg-type]
+            raise InputError(
+                f"{self.path} was made with other rows of weight 0; give the same ones"
+            )
         draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
         first = self.model.classifiers[0]
         rows = self._places(self.model.rows[first.sv])

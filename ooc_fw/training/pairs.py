@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.system.memory import program_bytes
+from ooc_fw.system.memory import memory_total, program_bytes
 from ooc_fw.system.threads import limit_this_thread
 
 _MOST_ROWS = 2500  # largest pair that is trained with all its rows as vertices
@@ -116,20 +116,19 @@ class _Training:
         usual = usual and options.lmo == "auto" and options.certify and options.max_iter is None
         if not usual or not numbers:
             return
-        source = self.partition.whole.source
-        room = 256 << 20
-        if options.memory_limit is not None:
-            # All rows are held in RAM, and twice for a moment.
-            held = self.partition.held_bytes
-            room = options.memory_limit - program_bytes(held) - held - 2 * source.decoded_bytes
+        codes = {code for k in numbers for code in self.pairs[k]}
+        # All rows are held in RAM, and twice for a moment.
+        held = self.partition.held_bytes
+        taken = program_bytes(held) + held + 2 * self.partition.whole.source.decoded_bytes
+        taken += 8 * sum(len(self.partition.rows[code]) ** 2 for code in codes)
         # A kernel value of a pair takes 20 bytes, with the copies that are made of it.
         each = 20 * int(self.n_rows[numbers].max()) ** 2
-        threads = min(options.threads, room // each)
+        limit = options.memory_limit or memory_total() // 2
+        threads = min(options.threads, (limit - taken) // each)
         # With a memory limit all pairs must be small: plans of larger pairs have no room for these.
         if threads < 1 or (options.memory_limit is not None and len(small) < len(self.pairs)):
             return
         sources = self.partition.sources
-        codes = {code for k in numbers for code in self.pairs[k]}
         rows = {code: sources[code].read(0, sources[code].n_rows) for code in codes}
         kernel = self.partition.whole.kernel
         with (
@@ -139,11 +138,6 @@ class _Training:
             few = {
                 code: _FewRows(engine, engine.prepare(x, exact=True)) for code, x in rows.items()
             }
-            # Each class is in several pairs; values within it are computed once if they fit.
-            if 8 * sum(len(one.rows) ** 2 for one in few.values()) <= room - threads * each:
-                for one in few.values():
-                    one.kept = one.values(one)
-
             shared = engine.evaluations  # count with the first pair that is finished
             solve = partial(self._solve_few, few)
             solutions = pool.map(solve, numbers) if threads > 1 else map(solve, numbers)
@@ -159,7 +153,7 @@ class _Training:
                 raise
 
     def _solve_few(self, few: dict[int, _FewRows], k: int) -> Solution | None:
-        """Solution of a pair whose certificate passes the test; None if it does not, or no time."""
+        """Solution of a pair; None if its certificate fails the test, or if training is over."""
         if self._why_over() is not None:
             return None
         started = time.perf_counter()
@@ -179,7 +173,6 @@ class _Training:
         certificate, n_rounds, drops = trained
         support = np.flatnonzero(alpha)
         evaluations = n * (m - n)
-        evaluations += sum(len(one.rows) ** 2 for one in (first, second) if one.kept is None)
         method = self.plan.options.method
         return Solution(
             status=Status.CONVERGED,
@@ -318,18 +311,16 @@ class _Training:
         return Status.TIME_LIMIT if self.deadline.left() <= 0 else None
 
 
-@dataclass
 class _FewRows:
     """The rows of a class with few rows, and kernel values of these rows."""
 
-    engine: Engine
-    rows: Operand
-    kept: tuple[Float64Array, float] | None = None  # `values` within the class, for all its pairs
+    def __init__(self, engine: Engine, rows: Operand) -> None:
+        self.engine = engine
+        self.rows = rows
+        self.within = self.values(self)  # computed once, for all pairs of the class
 
     def values(self, other: _FewRows) -> tuple[Float64Array, float]:
         """Kernel values of these rows with those of a class, and a bound on their errors."""
-        if other is self and self.kept is not None:
-            return self.kept
         values = np.empty((len(self.rows), len(other.rows)))
         self.engine.block(self.rows, other.rows, values)
         return values, float(self.engine.error_bound(self.rows, other.rows).max())
@@ -343,8 +334,8 @@ def _signed_values(first: _FewRows, second: _FewRows) -> tuple[Float64Array, flo
     n = len(first.rows)
     m = n + len(second.rows)
     values = np.empty((m, m))
-    values[:n, :n], error_first = first.values(first)
-    values[n:, n:], error_second = second.values(second)
+    values[:n, :n], error_first = first.within
+    values[n:, n:], error_second = second.within
     across, error_across = first.values(second)
     np.subtract(-2.0, across, out=values[:n, n:])
     values[n:, :n] = values[:n, n:].T

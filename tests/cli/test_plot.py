@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.methods import grid
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.mark.parametrize(
     ("name", "begins", "panels"),

@@ -27,6 +27,7 @@ convert t.csv new.h5 --label label --labels-as a=NA,*=b => not 'a=NA,*=b'
 convert t.csv new.h5 --label label --task regression --labels-as *=1 => for classes
 convert d.txt new.h5 --labels-as 3=2 => d.txt => has the label -7 => as -7=NEW
 convert cells.h5ad new.h5 --label cell_type => the label of row 200 => --missing-labels drop
+convert X.npy X.npy new.h5 --labels y.npy => one file of labels; convert one at a time
 convert - new.h5 < empty.txt => standard input holds no rows
 
 split d.h5 new.h5 => required: TEST.h5

@@ -49,6 +49,9 @@ def test_several_files_are_one_by_the_names_of_their_columns(run, tmp_path):
     _, found = run([first, second], **Y)
     assert (found.X.tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], [0, 1])
     assert found.columns == ["a", "b"]
+    bare = write_table(tmp_path / "bare.csv", {"a": [5], "b": [6]})
+    report, found = run([first, bare], "new.h5", like=tmp_path / "out.h5")
+    assert (len(found.X), found.y, report.class_counts) == (2, None, {})
 
 
 def test_columns_by_number_without_a_header(run, tmp_path):
@@ -117,6 +120,8 @@ def test_later_rows_have_the_columns_categories_and_means_of_the_training_file(r
 
 
 def test_a_dash_is_a_missing_number_but_a_label_and_a_category(run):
+    report, _ = run("a,y\n1,007\n2,7\n", **Y)
+    assert report.class_counts == {"007": 1, "7": 1}
     report, _ = run("a,y\n1,+\n-,-\n3,-\n", **Y, impute="mean")
     assert report.class_counts == {"+": 1, "-": 2}
     assert "1 missing values became" in report.notes[0]

@@ -34,6 +34,16 @@ def test_norms_and_diagonal_are_those_of_the_definition(data):
     assert eigenvalues.min() >= -1e-10 * max(1.0, eigenvalues.max())
 
 
+def assert_within_bound(kernel, rows, X, exact=False):
+    """Kernel values between all rows err by no more than their bound."""
+    with Engine(kernel) as engine:
+        x = engine.prepare(rows, exact)
+        values = np.empty((len(X), len(X)), dtype=np.float64 if exact else np.float32)
+        engine.block(x, x, values)
+        bound = engine.error_bound(x, x) if exact else engine.value_bound(x, x)
+        assert (np.abs(values - kernel_values(kernel, X, X)) <= bound[:, None]).all()
+
+
 @pytest.mark.parametrize("size", [1e-23, 1e-19])
 @pytest.mark.parametrize(
     ("name", "parameters"),
@@ -45,11 +55,7 @@ def test_norms_and_diagonal_are_those_of_the_definition(data):
 )
 def test_bound_on_rounding_holds_if_products_underflow(name, parameters, size):
     X = (size * np.random.default_rng(0).normal(size=(40, 7))).astype(np.float32)
-    with Engine(make_kernel(name, **parameters)) as engine:
-        x, values = engine.prepare(X), np.empty((40, 40), dtype=np.float32)
-        engine.block(x, x, values)
-        exact = kernel_values(engine.kernel, X, X)
-        assert (np.abs(values - exact) <= engine.value_bound(x, x)[:, None]).all()
+    assert_within_bound(make_kernel(name, **parameters), X, X)
 
 
 @pytest.mark.parametrize("name", ["rbf", "tanimoto"])
@@ -57,11 +63,12 @@ def test_bound_on_rounding_holds_for_a_short_row_beside_a_long_one(name):
     X = np.full((2, 100_000), 2.0**-27, dtype=np.float32)
     X[:, 0] = 1  # a plain sum would lose the square of each other value beside it
     X[0, 1:] = 0
-    with Engine(make_kernel(name, gamma=1.0)) as engine:
-        x, values = engine.prepare(to_csr(X), exact=True), np.empty((2, 2))
-        engine.block(x, x, values)
-        exact = kernel_values(engine.kernel, X, X)
-        assert (np.abs(values - exact) <= engine.error_bound(x, x)[:, None]).all()
+    assert_within_bound(make_kernel(name, gamma=1.0), to_csr(X), X, exact=True)
+
+
+def test_bound_on_rounding_holds_for_a_gamma_too_small_for_float32():
+    X = (4e18 * np.random.default_rng(0).uniform(-1, 1, (40, 1))).astype(np.float32)
+    assert_within_bound(make_kernel("poly", gamma=1e-42), X, X)
 
 
 def never():

@@ -98,6 +98,8 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes)
         np.testing.assert_allclose(upper, objectives(model, *data, penalties)[0], rtol=1e-6)
     with pytest.raises(InputError, match="the penalties of all rows"):
         model.certify(*data)
+    with pytest.raises(InputError, match="must not be negative, but that of row 0 is nan"):
+        model.certify(*data, penalties=np.nan * penalties)
 
 
 @pytest.mark.parametrize("change", ["nothing", "value", "label", "fewer rows"])

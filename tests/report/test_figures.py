@@ -18,8 +18,6 @@ from ooc_fw.report.figures import (
 from ooc_fw.report.runlog import Run
 from ooc_fw.system.errors import InputError
 
-pytest.importorskip("matplotlib")
-
 
 def make_run(label="run.jsonl", n=20, **limits):
     """A run of `n` events, of which the last is of a pass."""

@@ -300,6 +300,10 @@ def test_a_file_is_known_by_size_and_time(data_file, model_file, tmp_path):
     os.utime(moved, ns=(0, 1))
     with pytest.raises(InputError, match=r"modified_ns \d+ \(now 1\)"):
         FrankWolfeSVC(C=5).fit(moved, resume=path)
+    own, weights = FrankWolfeOneClass(gamma=1.0), np.arange(200) > 0
+    own.fit(moved, sample_weight=weights, checkpoint=path, checkpoint_every=1e-4)
+    with pytest.raises(InputError, match="other rows of weight 0"):
+        own.fit(moved, sample_weight=weights[::-1], resume=path)
     with pytest.raises(InputError, match="not a checkpoint"):
         FrankWolfeSVC(C=5).fit(moved, resume=model_file)
 
