@@ -16,7 +16,7 @@ import re
 import sys
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,6 @@ from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
 
-_OPENERS: dict[str | None, Any] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -50,6 +49,63 @@ class TextBlock:
         """Number of newlines in the text."""
         # `bytes.count` takes five times as long and holds the GIL.
         return int(np.count_nonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n")))
+
+
+class _Streams(io.RawIOBase):
+    """The content of a bzip2 or xz file, one compressed stream after the other.
+
+    Python's own readers stop without an error where no further stream can be unpacked.
+    """
+
+    def __init__(self, file: Any, new: Callable[[], Any], padding: int) -> None:
+        self._file = file
+        self._new = new  # makes the object that unpacks a stream
+        self._padding = padding  # zeros between streams are a multiple of it; 0: there are none
+        self._unpacker = new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Unpack the next bytes into a buffer; 0 at the end of the last stream."""
+        data = b""
+        while not data:
+            packed = b""
+            if self._unpacker.eof:
+                packed = self._begin_stream()
+                if not packed:
+                    return 0
+                self._unpacker = self._new()
+            elif self._unpacker.needs_input:
+                packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
+                if not packed:
+                    raise EOFError("its last stream has no end")
+            data = self._unpacker.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _begin_stream(self) -> bytes:
+        """The first bytes after a stream and the zeros behind it; b"" at the end of the file."""
+        packed = self._unpacker.unused_data
+        n_zeros = 0
+        while packed or (packed := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+            rest = packed.lstrip(b"\0") if self._padding else packed
+            n_zeros += len(packed) - len(rest)
+            packed = rest
+            if packed:
+                break
+        if self._padding and n_zeros % self._padding:
+            raise EOFError(f"{n_zeros} zeros are between its streams")
+        return bytes(packed)
+
+
+_OPENERS: dict[str | None, Callable[[Any], Any]] = {
+    "gzip": gzip.open,
+    "bzip2": lambda file: io.BufferedReader(_Streams(file, bz2.BZ2Decompressor, 0)),
+    "xz": lambda file: io.BufferedReader(
+        _Streams(file, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), 4)
+    ),
+}
 
 
 class TextInput(readers.Reader):
@@ -70,7 +126,10 @@ class TextInput(readers.Reader):
             with reading(self.name):
                 kind = format_of(self._raw.peek(HEAD_BYTES))
             if kind is not None and kind not in _OPENERS:
-                raise InputError(f"{self.name} is {kind}, not text; name its format or unpack it")
+                raise InputError(
+                    f"{self.name} is {kind}, which is not read as text; unpack it, or write it as "
+                    f"plain text or as .gz, .bz2 or .xz"
+                )
         except InputError:
             self.close()
             raise
@@ -89,6 +148,11 @@ class TextInput(readers.Reader):
         line = 1
         begun: list[bytes] = []  # parts of a row whose end has yet to be read
         data = self._read().removeprefix(b"\xef\xbb\xbf")  # the byte order mark
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data[:HEAD_BYTES]:
+            raise InputError(
+                f"{self.name} has bytes that UTF-8 text has not, as UTF-16 or binary files have; "
+                f"write it in UTF-8 (iconv -f utf-16 -t utf-8)"
+            )
         while data:
             cut = self._last_row_end(data)
             if cut:

@@ -27,6 +27,10 @@ _MAGIC = {
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x1f\x9d": "compress (.Z)",
+    b"\x5d\x00\x00": "lzma",
+    b"PK\x03\x04": "zip",
 }
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
@@ -46,6 +50,11 @@ def reading(place: str) -> Iterator[None]:
         if "unable to lock file" in str(error):
             raise InputError(
                 f"{place} is being written by another program; wait until that is done"
+            ) from error
+        if "already open for write" in str(error):
+            raise InputError(
+                f"{place} is open in a program that writes it, or that program was killed; end it, "
+                f"and if none is running, mark the file as closed: h5clear -s {place} (of hdf5-tools)"
             ) from error
         raise unreadable(place, error) or DamageError(
             f"{place} is damaged, or cannot be read ({error}); restore a copy or write it again"

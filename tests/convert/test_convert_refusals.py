@@ -77,7 +77,29 @@ TEXT = [
     ("1 2000000000:1", {}, "has a feature index of 2000000000, and the limit is 67108864"),
     ("\n".join(f"{i} 1:1" for i in range(5000)), {}, "more than 4096 different labels"),
     ("1 1:5 40:1\n2 1:6\n", {"scale": "minmax", "dense": False}, "cannot stay sparse; use --scale"),
-    (b"\x28\xb5\x2f\xfd" + bytes(100), {}, "is zstd, .* unpack it"),
+    *(
+        (magic + bytes(100), {}, rf"data is {name}, .* unpack it")
+        for magic, name in (
+            (b"\x28\xb5\x2f\xfd", "zstd"),
+            (b"\x04\x22\x4d\x18", "lz4"),
+            (b"\x1f\x9d\x90", r"compress \(\.Z\)"),
+            (b"\x5d\0\0\x80\0", "lzma"),
+            (b"PK\3\4", "zip"),
+        )
+    ),
+    *(
+        (pack("a,y\n1,0\n2,1\n".encode(code)), how, "iconv -f utf-16 -t utf-8")
+        for pack in (bytes, gzip.compress)
+        for code in ("utf-16", "utf-16-be")
+        for how in ({}, CSV)
+    ),
+    *(
+        (pack(NOISE[:400]) + end, CSV | {"label": "0", "header": False}, "data is damaged or cut")
+        for pack in (gzip.compress, bz2.compress, lzma.compress)
+        for end in (b"more", b"\0\0more", pack(NOISE)[:-1], bytes(9) + pack(NOISE)[9:])
+    ),
+    (lzma.compress(b"1 1:1\n") + bytes(3), {}, "damaged or cut short .3 zeros"),
+    (bz2.compress(b"1 1:1\n") + bytes(4), {}, "damaged or cut short"),
     *(
         (data[:60] + data[90:], {}, r"data is damaged or cut short \(.*\); fetch it")
         for data in (gzip.compress(NOISE, mtime=0), bz2.compress(NOISE), lzma.compress(NOISE))

@@ -1,6 +1,8 @@
 """Lines of LIBSVM text, against a slow parser and numpy."""
 
+import bz2
 import gzip
+import lzma
 import re
 
 import numpy as np
@@ -23,6 +25,18 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
     with TextInput(path) as text, pytest.raises(InputError, match=r"data\.txt, line 2: .* 3 MiB"):
         list(text.blocks())
     assert text.text_bytes < 6 << 20
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("n_bytes", [10, 5000, 3 << 20])
+def test_all_members_of_a_compressed_file_are_read(tmp_path, pack, n_bytes):
+    """Zeros between the streams of xz, and between members of gzip, are allowed."""
+    path = tmp_path / "data.txt"
+    text = b"1 1:1\n" * (n_bytes // 6)
+    between = b"" if pack is bz2.compress else bytes(4)
+    path.write_bytes(between.join([pack(text), pack(b"2 2:1\n"), pack(b""), pack(text)]) + between)
+    with TextInput(path) as opened:
+        assert b"".join(block.text for block in opened.blocks()) == text + b"2 2:1\n" + text
 
 
 def parse(text, **options):

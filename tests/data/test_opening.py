@@ -3,7 +3,9 @@
 import fcntl
 import os
 import pickle
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse
@@ -44,6 +46,17 @@ def test_a_file_cut_short_or_gone_is_an_error_and_kills_no_process(tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"X.npy does not exist"):
         open_source(mapped)
+
+
+@pytest.mark.parametrize("swmr", [True, False])
+def test_a_file_of_a_killed_writer_is_not_called_damaged(tmp_path, swmr):
+    with h5py.File(tmp_path / "open.h5", "w", libver="latest") as file:
+        file["X"] = np.eye(3)
+        file.swmr_mode = swmr
+        file.flush()
+        shutil.copy(tmp_path / "open.h5", tmp_path / "left.h5")
+    with pytest.raises(InputError, match=r"or that program was killed; .* h5clear -s .*left\.h5"):
+        open_source(tmp_path / "left.h5")
 
 
 def test_labels_given_apart_do_not_travel(tmp_path):
