@@ -53,8 +53,8 @@ def reading(place: str) -> Iterator[None]:
             ) from error
         if "already open for write" in str(error):
             raise InputError(
-                f"{place} is open in a program that writes it, or that program was killed; end it, "
-                f"and if none is running, mark the file as closed: h5clear -s {place} (of hdf5-tools)"
+                f"{place} is open in a program that writes it, or that program was killed; end "
+                f"it, or mark the file as closed: h5clear -s {place} (of hdf5-tools)"
             ) from error
         raise unreadable(place, error) or DamageError(
             f"{place} is damaged, or cannot be read ({error}); restore a copy or write it again"
