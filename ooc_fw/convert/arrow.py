@@ -33,25 +33,31 @@ csv.field_size_limit(readers.MAX_ROW_BYTES)  # columns that are left out may hav
 class ArrowTable(Table):
     """Parquet or Arrow IPC: a file, or all files of a folder in the order of their names.
 
-    If folders below it have names such as ``year=2024``, ``year`` is a column, too.
+    If folders below it have names such as ``year=2024``, ``year`` is a column, too. A frame of
+    pandas or polars, or a table of Arrow, is read like a file.
     """
 
-    def __init__(self, path: str, kind: str) -> None:
+    def __init__(self, given: Any, kind: str) -> None:
+        path = given if isinstance(given, str) else f"this {type(given).__name__}"
         super().__init__(path, 0)
         where: dict[str, Any] = {"format": "parquet" if kind == "parquet" else "ipc"}
         if os.path.isdir(path):
             check_no_log(path)
             where |= {"partitioning": "hive", "partition_base_dir": path}
         try:
-            found = dataset.dataset(path, **where)
-            self._parts = sorted(found.get_fragments(), key=lambda one: one.path)
+            if given is path:
+                found = dataset.dataset(path, **where)
+            else:
+                found = dataset.dataset(pa.table(given))
+            self._parts = sorted(found.get_fragments(), key=self._name_of)
             schemas = [part.physical_schema for part in self._parts]
             schema = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
             self._n_rows = sum(part.count_rows() for part in self._parts)
-            self.size = sum(map(os.path.getsize, found.files))
+            self.size = sum(map(os.path.getsize, getattr(found, "files", ())))
             # The index of pandas may be a column; if it is a range, there is none.
             index = (found.schema.pandas_metadata or {}).get("index_columns", ())
-        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: JSON of pandas
+        # ValueError: JSON of pandas, or columns of one name. TypeError: a column of several types.
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise unreadable(path, error) or InputError(
                 f"{path} cannot be read as {kind.capitalize()} ({error}); write it again, with one "
                 f"type for each column in all files"
@@ -65,15 +71,20 @@ class ArrowTable(Table):
         """Bytes of the files, in proportion to the rows read so far."""
         return int((self.size or 0) * self._row // max(1, self._n_rows))
 
+    def _name_of(self, part: Any) -> str:
+        """Path of a part; a frame has none."""
+        return getattr(part, "path", self.name)
+
     def blocks(self) -> Iterator[tuple[Mapping[str, Any], Place]]:
         """Yield columns of Arrow, and the places of their rows."""
         for part in self._parts:
+            path = self._name_of(part)
             # Columns in the names of folders, with their values.
             keys = dataset.get_partition_keys(part.partition_expression)
             stored = [name for name in self.wanted if name not in keys]
             if lacking := {*stored} - {*part.physical_schema.names}:
                 raise InputError(
-                    f"{part.path} lacks column {min(lacking)!r} of the other files of {self.name}; "
+                    f"{path} lacks column {min(lacking)!r} of the other files of {self.name}; "
                     f"leave the column out, write the file again, or move it elsewhere"
                 )
             first = 0
@@ -85,13 +96,13 @@ class ArrowTable(Table):
                     # A dict finds a column by its name; a schema would search through all.
                     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                     columns |= {name: pa.repeat(value, n_rows) for name, value in keys.items()}
-                    yield columns, tables.place_from(part.path, first)
+                    yield columns, tables.place_from(path, first)
                     first += n_rows
             except MemoryError:
                 raise
             except (pa.ArrowException, OSError) as error:
-                raise unreadable(part.path, error) or InputError(
-                    f"{part.path} is damaged after row {first} ({error}); fetch it again"
+                raise unreadable(path, error) or InputError(
+                    f"{path} is damaged after row {first} ({error}); fetch it again"
                 ) from error
 
     def _batches(self, part: Any, stored: list[str]) -> Iterator[pa.RecordBatch]:
@@ -331,14 +342,3 @@ def _seconds(column: Any) -> Float64Array:
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     seconds = [tables.seconds_in((word or "").strip()) for word in coded.dictionary.to_pylist()]
     return _numbers_of(pa.array(seconds, pa.float64()).take(coded.indices))
-
-
-def write_arrow(frame: Any, path: str) -> None:
-    """Write a frame of pandas or polars, or an Arrow table, to an Arrow file."""
-    try:
-        table = pa.table(frame)
-    except (ValueError, TypeError) as error:  # columns of several types, or with one name
-        kind = type(frame).__name__
-        raise InputError(f"Arrow cannot hold this {kind} ({error}); correct it") from None
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)

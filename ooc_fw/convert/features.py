@@ -106,7 +106,6 @@ class TableEncoder(Encoder):
             column = columns[name]
             if isinstance(column, Words):
                 values[:, j] = 1 + self._codes[name].of(column)
-                counts[name] = int(np.count_nonzero(values[:, j] == 0))
                 column = np.where((column.codes < 0) & (record.means is None), np.nan, values[:, j])
             values[:, j] = column
         wrong = readers.are_wrong(values, self._log1p)
@@ -136,8 +135,6 @@ class TableEncoder(Encoder):
         if self._encoding is None:
             return None
         codes = self._encoding.codes_of(block.words)
-        unknown = (codes == NO_WORD).sum(axis=0).tolist()
-        self._counts.update(dict(zip(self._record.encodings, unknown, strict=True)))
         return codes if keys is None else self._encoding.add(block.labels, codes, keys)
 
     def measured(self, rows: CSRRows, scaling: Scaling) -> tuple[CSRRows, CSRRows]:  # noqa: D102
@@ -149,6 +146,7 @@ class TableEncoder(Encoder):
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
         record = self._record
+        self.check_known()
         if self._learns:
             words = {name: sorted(codes.words) for name, codes in self._codes.items()}
             categories = [words.get(name) for name in record.columns]
@@ -214,16 +212,51 @@ class TableEncoder(Encoder):
         return f"column {self._record.columns[column]!r}"
 
     def notes(self) -> Iterator[str]:  # noqa: D102
-        record = self._record
         if count := self._counts["unlabelled"]:
             yield f"{count} rows without a label are left out"
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
-        for name in (*self._codes, *record.encodings):
-            if count := self._counts[name]:
-                what = "it has its mean" if name in record.encodings else "its features are all 0"
-                said = f"column {name!r}: {count} rows without a category that {self._name} knows"
-                yield f"{said}; {what} there"
+        for name, codes in self._words.items():
+            if count := self._counts["rows"] - codes.n_rows:
+                yield f"column {name!r}: {count} rows have no category; {self._without(name)}"
+        yield from self.unknown()
+
+    @property
+    def _words(self) -> dict[str, WordCodes]:
+        """Codes of the words of all columns of categories."""
+        return self._codes | ({} if self._encoding is None else self._encoding.codes)
+
+    def _without(self, name: str) -> str:
+        what = "it has its mean" if name in self._record.encodings else "its features are all 0"
+        return f"{what} there"
+
+    def unknown(self) -> Iterator[str]:
+        """Yield a sentence for each column with categories that the training rows lack."""
+        for name, codes in self._words.items():
+            if codes.n_unknown:
+                yield (
+                    f"column {name!r}: {codes.n_unknown} of {self._counts['rows']} rows have a "
+                    f"category that {self._name} lacks ({_shown(codes)}); {self._without(name)}"
+                )
+
+    def check_known(self) -> None:
+        """Raise InputError for a column without a known category in any of its rows.
+
+        A single row may have a new category.
+        """
+        for name, codes in self._words.items():
+            if 1 < codes.n_rows == codes.n_unknown:
+                raise InputError(
+                    f"column {name!r}: {self._name} knows the category of none of {codes.n_rows} "
+                    f"rows ({_shown(codes)}); see whether columns are swapped, or train with these "
+                    f"categories"
+                )
+
+
+def _shown(codes: WordCodes) -> str:
+    """Some of the unknown words."""
+    more = ["..."] * (len(codes.unknown) > readers.MAX_SHOWN)
+    return ", ".join([*map(repr, sorted(codes.unknown[: readers.MAX_SHOWN])), *more])
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:
@@ -246,7 +279,7 @@ class TargetEncoding:
     def __init__(self, columns: Mapping[str, Encoding], *, targets: bool, learns: bool) -> None:
         self._targets = targets
         # Codes of the words in each column; the empty word has the code NO_WORD.
-        self._codes = {
+        self.codes = {
             name: WordCodes(
                 ["", *map(plain_word, one["words"])], learns, 1 << 20, f"column {name!r}"
             )
@@ -262,7 +295,7 @@ class TargetEncoding:
 
     def codes_of(self, words: Sequence[Words]) -> Int32Array:
         """Code of each row's category in each column, shape (n_rows, n_columns)."""
-        pairs = zip(self._codes.values(), words, strict=True)
+        pairs = zip(self.codes.values(), words, strict=True)
         codes = np.column_stack([known.of(column) for known, column in pairs])
         return np.maximum(codes, NO_WORD).astype(np.int32)
 
@@ -310,7 +343,7 @@ class TargetEncoding:
                 "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
         found: dict[str, Encoding] = {}
-        for name, known in self._codes.items():
+        for name, known in self.codes.items():
             words = known.words
             n_cells = FOLDS * len(words)
             sums = self._room(name, n_cells, len(order))[:n_cells, order]

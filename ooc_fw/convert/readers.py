@@ -26,6 +26,7 @@ BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at
 MAX_ROW_BYTES = 64 << 20  # most bytes of a row, which is parsed whole in limited memory
 MAX_CLASSES = 4096  # most different labels; with more they are probably targets of a regression
 MAX_NAME = 4096  # most letters in the name of a column, a category or a label
+MAX_SHOWN = 5  # most unknown words of a column that a message shows
 THREADS_NAME = "ooc-fw-prep"
 
 Place = Callable[[int], str]  # tells, for a row of a block, the input and the place in it
@@ -95,6 +96,9 @@ class WordCodes:
         self._most = most
         self._what = what
         self._lock = threading.Lock()
+        self.n_rows = 0  # rows so far that have a word
+        self.n_unknown = 0  # those of them with an unknown word
+        self.unknown: list[str] = []  # some of the unknown words
 
     @property
     def words(self) -> list[str]:
@@ -103,7 +107,8 @@ class WordCodes:
 
     def of(self, column: Words) -> Int64Array:
         """Code of each row's word; -1 if it is missing, or unknown and codes do not grow."""
-        used = np.flatnonzero(np.bincount(column.codes + 1)[1:]).tolist()
+        counts = np.bincount(column.codes + 1)[1:]
+        used = np.flatnonzero(counts).tolist()
         with self._lock:
             for word in (column.values[code] for code in used if self._grows):
                 self._codes.setdefault(word, len(self._codes))
@@ -113,6 +118,13 @@ class WordCodes:
                         f"than {MAX_NAME} letters; name another, or leave it out with --drop"
                     )
             codes = [self._codes.get(word, -1) for word in column.values]
+            self.n_rows += int(counts.sum())
+            for code in used:
+                word = column.values[code]
+                if codes[code] < 0:
+                    self.n_unknown += int(counts[code])
+                    if len(self.unknown) <= MAX_SHOWN and word not in self.unknown:
+                        self.unknown.append(word)
         # Code -1, for missing words, takes the last of these places.
         return np.array([*codes, -1], dtype=np.int64)[column.codes]
 

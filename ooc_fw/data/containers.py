@@ -9,6 +9,7 @@ AnnData object in RAM has the same parts as its file.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -124,8 +125,9 @@ def open_rows(node: Node, labels: Sliceable | None = None, sums: Sums | None = N
         source = CSRSource(SimpleNamespace(**parts, shape=shape), labels, path)
         node = node["data"]
     else:
-        values = open_array(node)
         columns = names_of_frame(node)
+        check_no_dates(node, columns)
+        values = open_array(node)
         if columns is not None and values.dtype.hasobject:
             with suppress(ValueError, TypeError):  # columns of different types may all be numbers
                 values = values.astype(np.float64)
@@ -176,6 +178,17 @@ def names_of_frame(data: Any) -> list[str] | None:
     if names is None or len(getattr(data, "shape", ())) != 2:
         return None
     return [as_text(name) for name in names]
+
+
+def check_no_dates(frame: Any, names: Sequence[str] | None) -> None:
+    """Raise InputError for a frame with times, whose numbers depend on the kind of the frame."""
+    kinds = getattr(getattr(frame, "schema", None), "types", getattr(frame, "dtypes", ()))
+    for name, kind in zip(names or (), kinds, strict=False):
+        if str(kind).lower().startswith(("date", "time", "duration")):
+            raise InputError(
+                f"column {name!r} of this {type(frame).__name__} holds {kind}; turn it into "
+                f"numbers, such as seconds since 1970, or leave it out"
+            )
 
 
 def _adopt(source: RowSource, root: Any, sums: Sums) -> None:

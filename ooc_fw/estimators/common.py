@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.arrays import check_unmasked
-from ooc_fw.data.containers import is_annotated, names_of_frame
+from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
@@ -288,6 +288,7 @@ class Trainer(BaseEstimator):
                 self.__dict__.pop("feature_names_in_", None)
             columns = (column_or_1d(each, warn=True) if is_array(each) else each for each in y)
             return X, *columns, None
+        check_no_dates(X, names)
         checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
         checked = validate_data(self, X, *y, **checks)
         if not reset and in_order:

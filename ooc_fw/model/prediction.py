@@ -12,7 +12,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,6 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.machines import is_decided
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from ooc_fw.system.files import scratch_directory
 
 if TYPE_CHECKING:
     from ooc_fw.model.record import Model
@@ -267,44 +266,46 @@ def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
 
 
 class TableFile(NamedTuple):
-    """A table in a file."""
+    """A table in a file, or a frame in RAM."""
 
-    path: str
+    data: Any  # the path, or the frame
     format: str  # one of `ooc_fw.data.formats.TABLES`
     name: str  # name of the table in messages
 
 
-@contextmanager
-def table_in(model: Model, X: Any) -> Iterator[TableFile | None]:
-    """`X` as a table in a file, if the model was trained on a table and `X` is one; else None."""
+def find_table(model: Model, X: Any) -> TableFile | None:
+    """`X` as a table like the one that the model was trained on; None for other rows.
+
+    A frame without the columns of that table may have its features instead.
+    """
     names = names_of_frame(X)
     if model.table is None:
-        yield None
-    elif isinstance(X, str | os.PathLike):
+        return None
+    if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
         is_file = os.path.isfile(path) or os.path.isdir(path)
         kind = detect_format(path, is_table=True) if is_file else ""
-        yield TableFile(path, kind, path) if kind in TABLES else None
-    elif names is None or {*(model.columns or ())} <= {*names}:
-        yield None  # not a table, or a frame whose columns are the features
-    else:
-        from ooc_fw.convert.arrow import write_arrow  # pyarrow is slow to import
-
-        with scratch_directory() as folder:
-            path = str(folder / "table.arrow")
-            write_arrow(X, path)
-            yield TableFile(path, "arrow", f"this {type(X).__name__}")
+        return TableFile(path, kind, path) if kind in TABLES else None
+    record = training_file(model, "the model").record
+    assert record is not None
+    lacks_columns = {*record.columns, *record.encodings} - {*(names or ())}
+    if names is None or (lacks_columns and {*(model.columns or ())} <= {*names}):
+        return None
+    return TableFile(X, "arrow", f"this {type(X).__name__}")
 
 
 def rows_of_table(
     model: Model,
     table: TableFile,
-    notes: list[str],
+    notes: list[str] | None = None,
     options: ConvertOptions | None = None,
     *,
     with_labels: bool = False,
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of a table like that of training; adds what was left out to `notes`."""
+    """Labels and rows of a table like that of training.
+
+    What was left out is added to `notes`; without them, a warning tells of unknown categories.
+    """
     options = options or ConvertOptions(like="the model")
     like = training_file(model, str(options.like or "the model"))
     record = like.record
@@ -312,7 +313,7 @@ def rows_of_table(
     header = None if record.header else False
     task = "regression" if like.targets else "classification"
     options = replace(options, like=like.name, header=header, task=task)
-    with open_table(table.path, table.format, options) as reader:
+    with open_table(table.data, table.format, options) as reader:
         reader.name = table.name
         labels_of = LabelNumbers(like.words) if with_labels else None
         encoder = TableEncoder([reader], record, options, like, labels_of)
@@ -334,7 +335,12 @@ def rows_of_table(
             yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
             raise InputError(f"{table.name} has no rows; give a table with rows in it")
-        notes += [f"note: {note}" for note in encoder.notes()]
+        encoder.check_known()
+        if notes is None:
+            for note in encoder.unknown():
+                logger.warning("%s: %s", table.name, note)
+        else:
+            notes += [f"note: {note}" for note in encoder.notes()]
 
 
 def training_file(model: Model, name: str) -> TrainingFile:

@@ -38,9 +38,9 @@ from ooc_fw.model.machines import (
 from ooc_fw.model.prediction import (
     Wanted,
     decide,
+    find_table,
     like_training,
     rows_of_table,
-    table_in,
     without_value,
 )
 from ooc_fw.system.errors import InputError
@@ -226,11 +226,11 @@ class Model:
         wanted = Wanted(labels_only)
         n = len(self.classifiers)
         none = np.empty((0, n) if n > 1 else 0)
-        with table_in(self, X) as table:
-            if table is not None:
-                blocks = (rows for _, rows in rows_of_table(self, table, []))
-                parts = decide(self, like_training(self, blocks), wanted, threads=threads)
-                return np.concatenate([none, *parts])
+        table = find_table(self, X)
+        if table is not None:
+            blocks = (rows for _, rows in rows_of_table(self, table))
+            parts = decide(self, like_training(self, blocks), wanted, threads=threads)
+            return np.concatenate([none, *parts])
         with borrow_source(X) as source:
             parts = decide(self, source, wanted, threads=threads, dask=dask)
             values = np.concatenate([none, *parts])

@@ -48,7 +48,7 @@ def test_columns_are_found_by_name_without_labels(ooc_fw, here, monkeypatch):
     Path("new.csv").write_text("income,city,extra,age,kind\n100.5,Rom,1,60,\n2000,Paris,1,,?\n")
     outcome = ooc_fw("predict", "people.model.h5", "new.csv", "--decision").done()
     assert "1 missing values became the means" in outcome.err
-    assert "column 'city': 1 rows without a category" in outcome.err
+    assert "column 'city': 1 of 2 rows have a category that" in outcome.err
     Path("new.csv").write_text("income,city,age\n100.5,Rom,60\n2000,Paris,\n")
     ooc_fw("convert", "new.csv", "new.h5", "--like", "people.model.h5", "--quiet").done()
     assert ooc_fw("predict", "people.model.h5", "new.h5", "--decision").out == outcome.out

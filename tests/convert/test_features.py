@@ -62,7 +62,7 @@ def test_values_are_those_of_the_definition(tmp_path, labels, shuffle):
     convert_files(paths, tmp_path / "o.h5", **Y, **options)
     new = write(tmp_path / "n.csv", [("new", "w1", 0, labels[0])])
     report = convert_files([new], tmp_path / "n.h5", like=tmp_path / "o.h5")
-    assert "column 'c': 1 rows without a category" in "".join(report.notes)
+    assert "column 'c': 1 of 1 rows have a category that" in "".join(report.notes)
     found, new = read(tmp_path / "o.h5"), read(tmp_path / "n.h5")
     y, classes = np.array([row[3] for row in rows]), sorted({*labels})
     wanted = y[:, None] if targets else np.stack([y == name for name in classes[1:]], axis=1)

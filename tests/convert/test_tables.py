@@ -109,7 +109,7 @@ def test_later_rows_have_the_columns_categories_and_means_of_the_training_file(r
     assert test.X.tolist() == [[1, 0, 0, 7], [2, 1, 0, 2]]
     assert (test.y.tolist(), test.columns) == ([0, 1], names)
     assert report.notes[0] == "1 missing values became the means of their columns"
-    assert report.notes[1].startswith("column 'colour': 1 rows without a category that ")
+    assert report.notes[1].startswith("column 'colour': 1 of 2 rows have a category that ")
     # New rows need no labels.
     report, _ = run("age,colour,size\n1,red,2\n", **like)
     assert report.class_counts == {}

@@ -189,6 +189,56 @@ def test_tables_are_predicted_as_by_the_command(table_model, ooc_fw, kind):
     assert (likeliest == expected).mean() > 0.95  # others are in doubt
 
 
+@pytest.mark.parametrize("use", ["dates", "impute", "one_hot", "target_encode", "plain"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_a_frame_is_encoded_like_the_file_even_if_its_columns_have_the_names_of_features(
+    tmp_path, use, kind
+):
+    """Times are seconds, missing numbers the mean, and numbers may be categories."""
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 4, 200).astype(float)
+    frame = pd.DataFrame({"x": rng.normal(size=200), "t": numbers})
+    frame["y"] = np.where((numbers > 1) ^ (frame["x"] > 0), "in", "out")
+    if use == "dates":
+        frame["t"] = pd.to_datetime(numbers * 1e5, unit="s")
+    if use == "impute":
+        frame.loc[::7, "t"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    how = {"impute": "mean"} if use == "impute" else {use: ["t"]}
+    options = ConvertOptions(label="y", scale="standard", **({} if use == "plain" else how))
+    convert([str(tmp_path / "t.csv")], tmp_path / "t.h5", options)
+    estimator = FrankWolfeSVC(C=10, gamma=1.0).fit(str(tmp_path / "t.h5"))
+    expected = estimator.predict(str(tmp_path / "t.csv")).tolist()
+    rows = frame[["t", "x"]]
+    makers = {"pandas": rows.copy, "polars": lambda: pl.from_pandas(rows)}
+    makers["arrow"] = lambda: pa.Table.from_pandas(rows)
+    assert estimator.predict(makers[kind]()).tolist() == expected
+    assert estimator.predict(makers[kind]()[:1]).tolist() == expected[:1]
+    if use == "dates":  # numbers could have any unit
+        with pytest.raises(InputError, match=r"'t' of this .* holds numbers, not dates"):
+            estimator.predict(rows.assign(t=numbers))
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_times_in_a_frame_are_refused_without_a_record_of_its_columns(make):
+    frame = make({"x": [1.0, 2.0], "t": pd.to_datetime([0, 1], unit="s").to_pydatetime().tolist()})
+    with pytest.raises(InputError, match=r"column .t. of this \w+ holds .*numbers"):
+        open_dataset(frame, [0, 1])
+    with pytest.raises(InputError, match="column 't' of this "):
+        FrankWolfeSVC().fit(frame, [0, 1])
+
+
+def test_unknown_categories_are_told_and_a_column_of_them_alone_is_refused(table_model, caplog):
+    model, frame, _ = table_model
+    new = frame.head(7).assign(colour=["red", *"abcdef"])
+    model.predict(new)
+    said = "column 'colour': 6 of 7 rows have a category that the model lacks "
+    assert [said + "('a', 'b', 'c', 'd', 'e', ...)" in one for one in caplog.messages] == [True]
+    model.predict(new[1:2])  # a single row may be new
+    with pytest.raises(InputError, match=r"'colour': the model knows .* none of 6 rows"):
+        model.predict(new[1:])
+
+
 def test_rows_of_an_open_source_come_as_they_are_stored(table_model):
     model, _, folder = table_model
     data = str(folder / "t.h5")
