@@ -11,16 +11,19 @@ import csv
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
-from ooc_fw.system.errors import InputError, check_number
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import parse_bytes
 
 LARGEST = 2**63 - 1
 """Upper limit of options that are whole numbers."""
+
+LEAST = 1e-100
+"""Lower limit of positive numbers: their squares and reciprocals stay within float64."""
 
 START_ROWS = 20
 """Number of vertices that a run begins with; the papers call it p."""
@@ -29,6 +32,9 @@ NOVELTY_C = 30.0
 """Default of C for novelty. With C = 1, 10 to 50 % of a few hundred training rows are novel."""
 
 TASKS = ("classification", "novelty", "regression")
+
+KERNELS = ("rbf", "linear", "poly", "laplacian", "tanimoto")
+"""Names of the classes in `ooc_fw.kernels.functions`, which this module cannot import."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,6 @@ class Option:
     help: str = ""  # for the command line; explains the default if its value is no explanation
     low: float | None = None  # lower limit of a number; None if the option is not a number
     high: float = LARGEST  # upper limit; numbers equal to a limit are allowed
-    above: bool = False  # whether a number equal to `low` is forbidden
     whole: bool = False  # whether the number must be an integer
     unit: str = ""  # what the number counts, such as " of seconds", for messages
     choices: tuple[str, ...] = ()  # allowed words; the option may also be a number
@@ -58,47 +63,61 @@ class Option:
     def parse(self, text: str) -> Any:
         """Parse an argument; an InputError lists the allowed values, but not the name."""
         if text in self.choices or (self.low is None and self.read is None):
-            return self._checked(text, text)
+            return self._converted(text, text)
         try:
             value = (self.read or (int if self.whole else float))(text)
         except InputError:
             raise
         except ValueError:
             raise InputError(f"must be {self._allowed(text)}, not {text!r}") from None
-        return self._checked(value, text)
+        return value if self.low is None else self._converted(value, text)
 
     def check(self, name: str, value: Any) -> Any:
-        """Return an allowed value; for any other raise an InputError that begins with `name`."""
-        is_text = isinstance(value, str) and self.read is not None
-        if self.low is not None and value not in self.choices and not is_text:
-            check_number(name, value)
+        """Return an allowed value in the type of the option: int, float, bool, str or list.
+
+        Numbers may be of any type, and text is read as on the command line. For a value that is not
+        allowed, an InputError begins with `name`.
+        """
+        given = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if getattr(given, "shape", None) == ():  # a scalar of numpy, or an array without dimensions
+            given = given.item()
         try:
-            return self.parse(value) if is_text else self._checked(value, value)
+            return self.parse(given) if isinstance(given, str) else self._converted(given, value)
         except InputError as error:
             raise InputError(f"{name} {error}") from None
 
-    def _checked(self, value: Any, shown: object) -> Any:
-        if self.low is not None and isinstance(value, Real):
-            number: Any = value
-            wrong = not self.low <= number <= self.high or (self.above and number == self.low)
-            wrong = wrong or (self.whole and number % 1 != 0)
+    def _converted(self, value: Any, shown: object) -> Any:
+        is_word = isinstance(value, str)
+        convert: Callable[[Any], Any] = type(value)
+        if self.low is not None and not is_word:
+            fits = isinstance(value, Real) and not isinstance(value, bool)
+            fits = fits and self.low <= value <= self.high and not (self.whole and value % 1)
+            convert = int if self.whole else float
+        elif self.many:
+            fits = isinstance(value, Iterable) and all(isinstance(each, str) for each in value)
+            convert = list
+        elif self.flags:
+            fits = isinstance(value, bool)
         else:
-            wrong = bool(self.choices) and value not in self.choices
-        if wrong:
+            fits = is_word and (not self.choices or value in self.choices)
+        if not fits:
             raise InputError(f"must be {self._allowed(value)}, not {shown!r}")
-        return value
+        return convert(value)
 
-    def _allowed(self, value: object) -> str:
-        """The allowed values in words; the upper limit is named only if `value` exceeds it."""
+    def _allowed(self, value: Any) -> str:
+        """The allowed values in words; a limit far away is named only if `value` is beyond it."""
         words = ", ".join(self.choices)
         if self.low is None:
-            return f"one of {words}"
-        number = "whole number" if self.whole else "number"
-        if self.low == 0 and self.above:
-            text = f"a positive {number}{self.unit}"
-        else:
-            text = f"a {number}{self.unit} {'above' if self.above else 'of at least'} {self.low:g}"
-        if isinstance(value, float | int) and value > self.high:
+            kind = "True or False" if self.flags else "a list of names" if self.many else "text"
+            return f"one of {words}" if words else kind
+        number = ("whole number" if self.whole else "number") + self.unit
+        is_number = isinstance(value, float | int)
+        text = f"a positive {number}"
+        if self.low != LEAST:
+            text = f"a {number} of at least {self.low:g}"
+        elif is_number and 0 < value < LEAST:
+            text += f" of at least {LEAST:g}"
+        if is_number and value > self.high:
             text += f", at most {self.high:g}"
         return f"{words} or {text}" if words else text
 
@@ -142,15 +161,15 @@ def _documented(record: type[Record]) -> type[Record]:
 
 
 class _Checked:
-    """A record that checks its fields; None is allowed if it is the default.
+    """A record whose fields are checked and become their types once; None may be a default.
 
-    A size or a duration may be given as text, as on the command line; the field is a number.
+    Numbers may have any type of Python and numpy, or be text as on the command line.
     """
 
     def __post_init__(self) -> None:
         for name, declared in option_fields(type(self)).items():
             value = getattr(self, name)
-            if not declared.flags and not (value is None and declared.default is None):
+            if value is not None or declared.default is not None:
                 object.__setattr__(self, name, declared.check(name, value))
 
 
@@ -165,7 +184,7 @@ def _column_names(text: str) -> list[str]:
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
-POSITIVE: dict[str, Any] = {"low": 0, "above": True, "high": 1e100}
+POSITIVE: dict[str, Any] = {"low": LEAST, "high": 1e100}
 COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
 _SEED = COUNT | {"low": 0}
 _INT32 = COUNT | {"high": 2**31 - 1}
@@ -182,8 +201,7 @@ SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
 class KernelOptions(_Checked):
     """Name and parameters of a kernel; ``gamma`` may be a rule, to be applied to the data."""
 
-    # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
-    kernel: str = option("rbf", "kernel: rbf, linear, poly, laplacian or tanimoto")
+    kernel: str = option("rbf", "kernel", choices=KERNELS)
     gamma: float | str = option(
         "auto",
         "gamma of the kernel: auto (from distances of rows), scale (as scikit-learn) or a number",
@@ -233,6 +251,7 @@ class TrainOptions(_Checked):
         name="--memory",
         metavar="SIZE",
         low=0,
+        whole=True,
         read=parse_bytes,
     )
     landmarks: int | None = option(
@@ -284,7 +303,7 @@ class TaskOptions(_Checked):
     epsilon: float = option(
         0.1,
         "largest error of a prediction that costs nothing, in units of the targets",
-        **POSITIVE | {"above": False},
+        **POSITIVE | {"low": 0},
     )
 
 

@@ -1,10 +1,13 @@
 import dataclasses
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ooc_fw import InputError, TrainOptions
-from ooc_fw.options import ConvertOptions, KernelOptions, TaskOptions, option_fields
+from ooc_fw import InputError, TrainOptions, options
+from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.options import LEAST, ConvertOptions, KernelOptions, TaskOptions, option_fields
 
 RECORDS = (TrainOptions, KernelOptions, TaskOptions, ConvertOptions)
 FIELDS = [
@@ -14,7 +17,8 @@ FIELDS = [
 ]
 
 
-def test_every_field_is_declared():
+def test_every_field_is_declared_and_every_kernel_can_be_chosen():
+    assert (*options.KERNELS,) == (*KERNELS,)
     for record in RECORDS:
         fields = {own.name for own in dataclasses.fields(record)}
         assert option_fields(record).keys() == fields
@@ -31,20 +35,25 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
     if declared.low is not None:
         more = {"stopping": "absolute"} if name == "tol" else {}
         record(**{name: declared.high}, **more)
-        if not declared.above:
-            record(**{name: declared.low})
-        wrong += [-1, np.nan, np.inf, declared.high * 2, [1]]
-        wrong += [declared.low] * declared.above + [declared.low + 0.5] * declared.whole
+        record(**{name: declared.low})
+        wrong += [-1, np.nan, np.inf, declared.high * 2, [1], True, np.True_, np.array([1.0])]
+        wrong += [0, 1e-320] * (declared.low == LEAST) + [declared.low + 0.5] * declared.whole
+    if declared.flags:
+        wrong += ["yes", 1, np.array([True])]
     for value in wrong:
         with pytest.raises(InputError, match=f"^{name} must be"):
             record(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "message"),
     [
         ({"C": 0}, "C must be a positive number, not 0"),
-        ({"C": "a"}, "C must be a number, not 'a'"),
+        ({"C": "a"}, "C must be a positive number, not 'a'"),
+        ({"C": True}, "C must be a positive number, not True"),
+        ({"C": 1e-320}, "C must be a positive number of at least 1e-100, not 1e-320"),
+        ({"certify": "no"}, "certify must be True or False, not 'no'"),
+        ({"method": 1}, "method must be text, not 1"),
         ({"seed": 1.5}, "seed must be a whole number of at least 0, not 1.5"),
         ({"landmarks": 1}, "landmarks must be auto, none or a whole number of at least 20, not 1"),
         ({"max_time": "soon"}, "max_time must be a positive number of seconds, not 'soon'"),
@@ -53,10 +62,32 @@ def test_default_and_limits_are_allowed_and_nothing_beyond(record, name, declare
         ({"lmo": "half"}, "lmo must be one of auto, full, sampled, not"),
     ],
 )
-def test_message_names_option_values_allowed_and_value_given(options, message):
+def test_message_names_option_values_allowed_and_value_given(given, message):
     with pytest.raises(InputError) as caught:
-        TrainOptions(**options)
-    assert str(caught.value).startswith(message)
+        TrainOptions(**given)
+    assert re.match(message, str(caught.value))
+
+
+FORMS = (int, float, str, np.int32, np.int64, np.float32, np.float64, np.array)
+"""Types in which a number may be given."""
+
+
+@pytest.mark.parametrize(("record", "name", "declared"), FIELDS)
+def test_a_value_of_any_form_becomes_the_type_of_the_option(record, name, declared):
+    if declared.many:
+        given = [(names, ["a", "b"]) for names in (("a", "b"), "a, b", np.array(["a", "b"]))]
+    elif declared.flags:
+        given = [(form(value), value) for value in (True, False) for form in (np.bool_, np.array)]
+    elif declared.low is None:
+        word = declared.choices[-1] if name != "scale" and declared.choices else "none"
+        given = [(form(word), word) for form in (np.str_, np.array, Path)]
+    else:
+        value = 0.5 if name in ("contamination", "tol") else 20 if declared.whole else 20.0
+        forms = FORMS if value == 20 else FORMS[1:3] + FORMS[-3:]
+        given = [(form(value), value) for form in forms]
+    for form, value in given:
+        got = getattr(record(**{name: form}), name)
+        assert (got, type(got)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from ooc_fw.data.labels import are_missing, encode_labels, iter_labels
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, draw_parts
-from ooc_fw.system.errors import DamageError, InputError, check_number
+from ooc_fw.options import SHARE, Option, TrainOptions
+from ooc_fw.system.errors import DamageError, InputError
 
 
 def open_source(
@@ -221,14 +222,14 @@ def draw_test_rows(
     source: RowSource, test_share: float, seed: int, *, stratify: bool
 ) -> Int64Array:
     """Draw the rows of the test part of `train_test_split`."""
-    check_number("test_share", test_share)
-    n_test = round(test_share * source.n_rows) if 0 < test_share < 1 else 0
+    test_share = Option(None, **SHARE).check("test_share", test_share)
+    n_test = round(test_share * source.n_rows)
     if not 0 < n_test < source.n_rows:
         raise InputError(
             f"a share of {test_share} of the {source.n_rows} rows of {source.name} leaves one part "
             f"empty; choose another share"
         )
     codes = encode_labels(source)[1] if stratify else None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(TrainOptions(seed=seed).seed)
     (rows,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
     return rows

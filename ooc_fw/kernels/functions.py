@@ -18,7 +18,8 @@ import numpy as np
 from ooc_fw._core.maps import LOG2_E, MapCode
 from ooc_fw._core.products import NORM_UNITS, row_norms
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, stored_arrays
-from ooc_fw.system.errors import InputError, check_number
+from ooc_fw.options import KernelOptions
+from ooc_fw.system.errors import InputError
 
 FLOAT32_UNIT = 2.0**-24
 FLOAT64_UNIT = 2.0**-53
@@ -91,16 +92,6 @@ class Kernel(ABC):
     constant_diagonal: ClassVar[bool] = False
     uses_gamma: ClassVar[bool] = True
     per_sigma2: ClassVar[float] = 0.0  # gamma "auto" times sigma^2; 0 if it does not depend on it
-
-    def __post_init__(self) -> None:
-        if not 0 < self.gamma < math.inf:
-            raise InputError(f"gamma must be a positive number, not {self.gamma}")
-        if not 1 <= self.degree < math.inf or self.degree != int(self.degree):
-            raise InputError(f"degree must be a whole number of at least 1, not {self.degree}")
-        if not 0 <= self.coef0 < math.inf:
-            raise InputError(
-                f"coef0 must be zero or positive (else the kernel is indefinite), not {self.coef0}"
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters; `make_kernel(**kernel.to_dict())` gives the kernel back."""
@@ -333,17 +324,16 @@ def make_kernel(
     InputError
         For an unknown name, a missing gamma or a parameter outside its range.
     """
-    if name not in KERNELS:
-        raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
-    kind = KERNELS[name]
-    if (gamma is None and kind.uses_gamma) or gamma == "auto":
+    shape = KernelOptions(kernel=name, degree=degree, coef0=coef0)
+    kind = KERNELS[shape.kernel]
+    if gamma is None:
+        gamma = "auto" if kind.uses_gamma else 1.0
+    scale = KernelOptions(gamma=gamma).gamma
+    if isinstance(scale, str):  # a rule, for which there are no rows here
         raise InputError(
             f"the {name} kernel needs gamma, a positive number; FrankWolfeSVC finds one for rows"
         )
-    gamma = 1.0 if gamma is None else gamma
-    for option, value in (("gamma", gamma), ("degree", degree), ("coef0", coef0)):
-        check_number(option, value)
-    return kind(gamma=float(gamma), degree=degree, coef0=float(coef0))
+    return kind(gamma=scale, degree=shape.degree, coef0=shape.coef0)
 
 
 NOVELTY_FACTOR = 4.0
@@ -374,9 +364,4 @@ def resolve_gamma(
         if kind.per_sigma2 > 0:
             return factor * kind.per_sigma2 / sigma2()
         return factor / n_features if kind.uses_distance else 1.0
-    try:
-        return float(gamma)
-    except ValueError:
-        raise InputError(
-            f'gamma must be "auto", "scale" or a positive number, not {gamma!r}'
-        ) from None
+    return KernelOptions(gamma=gamma).gamma  # type: ignore[return-value]

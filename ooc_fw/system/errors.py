@@ -46,12 +46,6 @@ def unreadable(path: str, error: BaseException) -> InputError | None:
     return InputError(words) if number else None
 
 
-def check_number(name: str, value: Any) -> None:
-    """Raise InputError unless the option `name` is a real number."""
-    if not isinstance(value, Real):
-        raise InputError(f"{name} must be a number, not {value!r}")
-
-
 def format_label(value: Any) -> str:
     """Label in the usual form: whole numbers have no decimal point."""
     return repr(float(value)).removesuffix(".0") if isinstance(value, Real) else str(value)
