@@ -33,9 +33,6 @@ NOVELTY_C = 30.0
 
 TASKS = ("classification", "novelty", "regression")
 
-KERNELS = ("rbf", "linear", "poly", "laplacian", "tanimoto")
-"""Names of the classes in `ooc_fw.kernels.functions`, which this module cannot import."""
-
 
 @dataclass(frozen=True)
 class Option:
@@ -201,7 +198,8 @@ SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
 class KernelOptions(_Checked):
     """Name and parameters of a kernel; ``gamma`` may be a rule, to be applied to the data."""
 
-    kernel: str = option("rbf", "kernel", choices=KERNELS)
+    # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
+    kernel: str = option("rbf", "kernel: rbf, linear, poly, laplacian or tanimoto")
     gamma: float | str = option(
         "auto",
         "gamma of the kernel: auto (from distances of rows), scale (as scikit-learn) or a number",

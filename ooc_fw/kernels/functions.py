@@ -325,6 +325,8 @@ def make_kernel(
         For an unknown name, a missing gamma or a parameter outside its range.
     """
     shape = KernelOptions(kernel=name, degree=degree, coef0=coef0)
+    if shape.kernel not in KERNELS:
+        raise InputError(f"kernel must be one of {', '.join(KERNELS)}, not {name!r}")
     kind = KERNELS[shape.kernel]
     if gamma is None:
         gamma = "auto" if kind.uses_gamma else 1.0

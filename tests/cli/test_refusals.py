@@ -45,7 +45,7 @@ verify d.txt => is LIBSVM text
 verify run.ckpt => run.ckpt
 
 train d.h5 --x-name Z => has no 'Z'
-train d.h5 --kernel cubic => --kernel: must be one of rbf, linear, poly, laplacian, tani
+train d.h5 --kernel cubic => kernel must be one of rbf, linear, poly, laplacian, tani
 train d.h5 --method newton => 'newton'
 train d.h5 --lmo half => --lmo: must be one of auto, full, sampled
 train d.h5 --C nan => --C: must be a positive number, not 'nan'

@@ -8,7 +8,7 @@ import ooc_fw
 from ooc_fw.system.errors import OutOfTimeError
 
 CASES = """
-SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be one of
+SVC(kernel=lambda X, Z: X @ Z.T).fit(X, y) => kernel must be text
 SVC(n_jobs=0).fit(X, y) => n_jobs must be
 SVC(max_time="1e-9s").fit(X, y) => before there was a model
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
