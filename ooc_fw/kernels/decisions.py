@@ -8,9 +8,10 @@ h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +101,12 @@ class DecisionFunctions:
             self._z = [engine.prepare(take_rows(vertices, places)) for places, _ in self._classes]
         else:
             self._z = [engine.prepare(vertices)]
+
+    def on(self, engine: Engine) -> Self:
+        """The same functions on the threads of another engine with the same arithmetic."""
+        own = copy.copy(self)
+        own._engine = engine
+        return own
 
     @property
     def compressions(self) -> list[Compression]:

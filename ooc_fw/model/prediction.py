@@ -8,14 +8,16 @@ way as those of the training table.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
+import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +30,15 @@ from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Rows, take_rows
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Rows,
+    rows_bytes,
+    stored_arrays,
+    take_rows,
+)
 from ooc_fw.data.scaling import OFFSET, Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.data.views import ColumnSource, ScaledSource
@@ -46,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 # Largest error of a decision value, in units of the margin (novelty: rho; regression: the spread).
 DECISION_ACCURACY = 1e-4
+_KEPT_BYTES = 256 << 20  # a model with more bytes of support vectors keeps no predictor
+_LOOK_BYTES = 64 << 10  # numbers of a model that are compared before its predictor serves again
 PART_BYTES = 4 << 20  # size of a part of a block, as dense rows
 
 
@@ -105,10 +117,15 @@ class Predictor:
     """Computes decision values in stages; each takes the rows that the stage before left open.
 
     There is no stage in float32 if it would leave most of a few sampled support vectors open, or if
-    the sums of many classifiers take longer than the kernel values.
+    the sums of many classifiers take longer than the kernel values. The predictor itself holds what
+    is prepared once for a model; `ready` makes it ready for use.
     """
 
-    def __init__(self, model: Model, wanted: Wanted, engine: Engine) -> None:
+    _labels_only: bool  # these three belong to one use
+    _threshold: float
+    _begins_in_float32: bool
+
+    def __init__(self, model: Model, engine: Engine) -> None:
         vectors = model.support_vectors
         self.engine = engine
         rho = model.numbers("rho")
@@ -132,15 +149,24 @@ class Predictor:
             self._accuracy *= rho[0]
             self._shift = model.offset + math.fsum(model.classifiers[0].beta)
         self._has_labels = model.task != "regression"
-        self._labels_only = wanted.labels_only and self._has_labels
-        self._threshold = wanted.threshold
         self._n_classes = len(model.classes)
         self._decision = model.decision
-        self._begins_in_float32 = False
+        self._probe: tuple[Float64Array, Float64Array] | None = None
         if not self.function.sums_dominate:
             step = -(-len(vectors) // 32)
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
-            self._begins_in_float32 = self._is_open(*self._in_float32(probe)).mean() <= 0.5
+            self._probe = self.function.approximate(probe)[:2]
+
+    def ready(self, wanted: Wanted, engine: Engine) -> Self:
+        """A copy for one use, on the threads of another engine with the same arithmetic."""
+        own = copy.copy(self)
+        own.engine = engine
+        own.function = self.function.on(engine)
+        own._labels_only = wanted.labels_only and self._has_labels
+        own._threshold = wanted.threshold
+        probe = self._probe
+        own._begins_in_float32 = probe is not None and own._is_open(*probe).mean() <= 0.5
+        return own
 
     def prepare_for(self, source: RowSource) -> None:
         """If only labels are wanted, prepare a faster way that pays off for many rows."""
@@ -206,6 +232,38 @@ class Predictor:
         return is_open
 
 
+class Prepared(NamedTuple):
+    """What a model keeps between predictions, and what it was made of."""
+
+    predictor: Predictor
+    parts: list[Any]
+    looks: list[int]  # hashes of some of the numbers in each array
+
+
+def prepare(model: Model) -> Predictor:
+    """The predictor of a model, which keeps it: a preparation takes as long as many rows.
+
+    It is made anew if a part of the model is another one, or if a look at some of the numbers finds
+    others, since nothing forbids to write to the arrays of a model.
+    """
+    vectors = model.support_vectors
+    parts = [model.kernel, vectors, model.offset, model.spread, *model.classifiers]
+    sparse = isinstance(vectors, CSRRows)
+    arrays: list[Any] = [*stored_arrays(vectors)] if sparse else [vectors]
+    arrays += [array for one in model.classifiers for array in (one.sv, one.beta)]
+    share = _LOOK_BYTES // len(arrays)
+    looks = [hash(each[:: 1 + each.nbytes // share].tobytes()) for each in arrays]
+    kept: Prepared | None = vars(model).get("prepared")
+    same = kept is not None and len(kept.parts) == len(parts) and kept.looks == looks
+    if kept is not None and same and all(map(operator.is_, kept.parts, parts)):
+        return kept.predictor
+    with model.engine() as engine:
+        predictor = Predictor(model, engine)
+    if rows_bytes(vectors) <= _KEPT_BYTES:
+        vars(model)["prepared"] = Prepared(predictor, parts, looks)
+    return predictor
+
+
 def decide(
     model: Model,
     rows: RowSource | Iterable[Rows],
@@ -222,8 +280,10 @@ def decide(
     n_too_large = 0
     first = 0  # position of the first row that is too large
     with ExitStack() as opened:
-        engine = opened.enter_context(model.engine(threads))
-        predictor = Predictor(model, wanted, engine)
+        prepared = prepare(model)
+        arithmetic = prepared.engine.arithmetic
+        engine = opened.enter_context(Engine(model.kernel, threads, arithmetic))
+        predictor = prepared.ready(wanted, engine)
         if source is None:
             parts: Iterable[tuple[Float64Array, int]] = map(predictor, rows)  # type: ignore[arg-type]
         else:

@@ -76,6 +76,10 @@ class Model:
     def __post_init__(self) -> None:
         check_model(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy prepares its own predictor, see `ooc_fw.model.prediction.prepare`.
+        return {name: value for name, value in vars(self).items() if name != "prepared"}
+
     @property
     def task(self) -> Literal["classification", "novelty", "regression"]:
         """What the model predicts; novelty gives +1 for rows like the training rows, else -1."""

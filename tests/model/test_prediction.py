@@ -1,5 +1,10 @@
 """Decision values and labels by definition, and rows made like those of training."""
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,6 +16,7 @@ from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, InputError, make_kernel, o
 from ooc_fw.convert.convert import convert
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.prediction import DECISION_ACCURACY, suited
 from ooc_fw.options import ConvertOptions
@@ -48,6 +54,44 @@ def test_a_row_alone_has_the_value_and_label_it_has_among_others(name):
         found = np.concatenate([model.decision_function(part) for part in parts])
         np.testing.assert_allclose(found, values, rtol=0, atol=2 * DECISION_ACCURACY)
         assert np.array_equal(np.concatenate([model.predict(part) for part in parts]), labels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n_classes": 2}, {"n_classes": 3, "sparse": True}, {"n_classes": 3, "landmarks": True}],
+)
+def test_a_model_is_prepared_once(options, monkeypatch):
+    model, X = make_model(random_rows(200), **options), random_rows(5, seed=5)
+    values = model.decision_function(X)
+    seen = []
+    whole = Engine.prepare
+
+    def counted(engine, rows, exact=False):
+        seen.append(len(rows))
+        return whole(engine, rows, exact)
+
+    monkeypatch.setattr(Engine, "prepare", counted)
+    with ThreadPoolExecutor(4) as pool:
+        parts = [*pool.map(lambda k: model.decision_function(X[k : k + 1]), range(5))]
+    assert max(seen) == 1
+    np.testing.assert_allclose(np.concatenate(parts), values, rtol=0, atol=2 * DECISION_ACCURACY)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.__dict__.keys() == {each.name for each in fields(model)}
+        assert np.array_equal(other.decision_function(X), values)
+
+
+def test_a_changed_model_is_prepared_anew():
+    model, X = make_model(random_rows(200)), random_rows(5, seed=5)
+    values = model.decision_function(X)
+    one = model.classifiers[0]
+    one.beta[:] *= -1
+    changed = model.decision_function(X)
+    np.testing.assert_allclose(changed, -values, rtol=0, atol=2 * DECISION_ACCURACY)
+    model.support_vectors[:] = 0
+    assert np.ptp(model.decision_function(X)) != pytest.approx(np.ptp(changed))
+    model.classifiers[0] = replace(one, beta=-one.beta, rho=2 * one.rho)
+    larger = replace(model, offset=None)
+    assert np.array_equal(larger.decision_function(X), model.decision_function(X))
 
 
 def near_the_borders(places, X):
