@@ -120,7 +120,8 @@ def _parsed(
         feature_places(None, model.columns, args.data)  # text names no features
         width = 0
         exact = model.scaling is not None and not model.scaling.is_identity
-        for labels, rows in iter_libsvm(args.data, zero_based=args.zero_based, exact=exact):
+        how = {"zero_based": args.zero_based, "exact": exact, "live": not with_labels}
+        for labels, rows in iter_libsvm(args.data, **how):
             width = rows.n_features
             yield labels, rows
         if width > model.n_features:

@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
                 file.write("\n".join([*lines, ""]))
             else:
                 file.write("\n".join([*map(shown, labels[0]), ""]))
+            file.flush()
     if args.json:
         result = {"output": str(output), "n_rows": n_rows, "n_unknown": n_unknown}
         common.print_result(args, result)

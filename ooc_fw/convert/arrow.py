@@ -148,8 +148,8 @@ def _kind(kind: Any) -> str:
 class CSVTable(TextInput, Table):
     """A CSV table, in blocks of whole rows; quoted cells may hold line breaks."""
 
-    def __init__(self, path: str, options: ConvertOptions) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, options: ConvertOptions, *, live: bool = False) -> None:
+        super().__init__(path, live=live)
         self._delimiter = options.delimiter or ""
         self._names: list[str] = []  # names of all columns, in order
         self._quoting = scanning.BEGIN  # state of quotes at the end of the text read so far

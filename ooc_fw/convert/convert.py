@@ -98,14 +98,17 @@ def convert(
     )
 
 
-def open_table(path: Any, kind: str, options: ConvertOptions) -> Table:
-    """Open a table of a known format, or a frame as "arrow"; InputError if it cannot be read."""
+def open_table(path: Any, kind: str, options: ConvertOptions, *, live: bool = False) -> Table:
+    """Open a table of a known format, or a frame as "arrow"; InputError if it cannot be read.
+
+    CSV can be `live`, see `TextInput`.
+    """
     from ooc_fw.convert.arrow import ArrowTable, CSVTable  # pyarrow is slow to import
 
     if options.labels is not None:
         raise InputError(f"{path} has its labels in a column: name it with --label")
     if kind == "csv":
-        return CSVTable(path, options)
+        return CSVTable(path, options, live=live)
     if isinstance(path, str) and path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
     return ArrowTable(path, kind)

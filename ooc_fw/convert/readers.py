@@ -41,6 +41,7 @@ class Reader(ExitStack, ABC):
         self.name = name
         self.size = size  # size of the file in bytes; None if it is unknown
         self.text_bytes = 0  # bytes of content in the blocks so far
+        self.drained = False  # whether the next block of a live text has yet to come
 
     @property
     def bytes_read(self) -> int:
@@ -233,20 +234,23 @@ Result = TypeVar("Result")
 
 
 def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    at_once: Callable[[], bool] = lambda: False,
 ) -> Iterator[Result]:
     """Yield ``function(item)`` in the order of `items`, computed by several threads.
 
-    The caller's thread reads `items`, at most ``threads + 1`` ahead of the result in use. An
-    exception in `function` is raised in place of its result.
+    The caller's thread reads `items`, at most one more than there are threads ahead of the result
+    in use, and none ahead of results that are wanted `at_once`. An exception in `function` is
+    raised in place of its result.
     """
-    threads = threads or min(4, cpu_count())  # more would wait for the thread that reads and writes
+    threads = min(4, cpu_count())  # more would wait for the thread that reads and writes
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix=THREADS_NAME)
     try:
         for item in items:
             pending.append(pool.submit(function, item))
-            if len(pending) > threads:
+            while len(pending) > threads or (pending and at_once()):
                 yield pending.popleft().result()
         while pending:  # a variable for the future would keep the frames of its exception alive
             yield pending.popleft().result()

@@ -13,10 +13,12 @@ import lzma
 import math
 import os
 import re
+import select
 import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -109,9 +111,12 @@ _OPENERS: dict[str | None, Callable[[Any], Any]] = {
 
 
 class TextInput(readers.Reader):
-    """An open text: a file, or "-" for standard input; compression is found by its first bytes."""
+    """An open text: a file, or "-" for standard input; compression is found by its first bytes.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    Blocks of a `live` text end where a pipe has no more lines yet. Their sizes depend on time.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, live: bool = False) -> None:
         name = os.fspath(path)
         if name == STANDARD_INPUT:
             super().__init__("standard input")
@@ -134,6 +139,7 @@ class TextInput(readers.Reader):
             self.close()
             raise
         self._stream: Any = self._raw if kind is None else _OPENERS[kind](self._raw)
+        self._read_part = self._read_live if live and kind is None else self._stream.read
 
     @property
     def bytes_read(self) -> int:
@@ -181,12 +187,23 @@ class TextInput(readers.Reader):
 
     def _read(self) -> bytes:
         try:
-            data: bytes = self._stream.read(readers.BLOCK_BYTES)
+            data: bytes = self._read_part(readers.BLOCK_BYTES)
         except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
             raise unreadable(self.name, error) or InputError(
                 f"{self.name} is damaged or cut short ({error}); fetch it again"
             ) from error
         self.text_bytes += len(data)
+        return data
+
+    def _read_live(self, size: int) -> bytes:
+        """Up to `size` bytes: with a line end, all that can be read without waiting for more."""
+        data = b""
+        while more := self._raw.read1(size - len(data)):
+            data += more
+            with suppress(OSError, ValueError):  # not every stream can be asked
+                self.drained = b"\n" in data and not select.select([self._raw], [], [], 0)[0]
+            if self.drained:
+                break
         return data
 
 
@@ -208,17 +225,22 @@ class LineEncoder(readers.Encoder):
 
 
 def iter_libsvm(
-    path: str | os.PathLike[str], *, zero_based: bool = False, exact: bool = False
+    path: str | os.PathLike[str],
+    *,
+    zero_based: bool = False,
+    exact: bool = False,
+    live: bool = False,
 ) -> Iterator[tuple[Float64Array, CSRRows]]:
     """Yield labels and rows of LIBSVM text, block by block; rows are as wide as the widest so far.
 
-    With `exact`, values are float64, to be scaled before they are rounded.
+    With `exact`, values are float64, to be scaled before they are rounded. Blocks of a `live` text
+    have the rows that have come so far.
     """
     dtype = np.float64 if exact else np.float32
     n_rows = width = 0
-    with TextInput(path) as text:
+    with TextInput(path, live=live) as text:
         parse = partial(parse_block, zero_based=zero_based, dtype=dtype)
-        for block in ordered_map(parse, text.blocks()):
+        for block in ordered_map(parse, text.blocks(), lambda: text.drained):
             n_rows += len(block.rows)
             width = max(width, block.width)
             yield block.labels, replace(block.rows, n_features=width)

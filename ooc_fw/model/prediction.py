@@ -373,7 +373,8 @@ def rows_of_table(
     header = None if record.header else False
     task = "regression" if like.targets else "classification"
     options = replace(options, like=like.name, header=header, task=task)
-    with open_table(table.data, table.format, options) as reader:
+    live = not with_labels
+    with open_table(table.data, table.format, options, live=live) as reader:
         reader.name = table.name
         labels_of = LabelNumbers(like.words) if with_labels else None
         encoder = TableEncoder([reader], record, options, like, labels_of)
@@ -383,7 +384,8 @@ def rows_of_table(
                 f"training; name another column with --label"
             )
         n_rows = 0
-        for block in ordered_map(partial(encoder.parse, reader), reader.blocks()):
+        parse = partial(encoder.parse, reader)
+        for block in ordered_map(parse, reader.blocks(), lambda: reader.drained):
             codes = encoder.learn(block, None)
             n_rows += len(block.rows)
             labels: AnyArray = block.labels

@@ -1,6 +1,9 @@
 import csv
 import lzma
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -89,6 +92,30 @@ def test_text_gives_the_same(ooc_fw, here, expected, table, monkeypatch):
         monkeypatch.setattr(sys, "stdin", stream)
         assert ooc_fw("predict", "m.h5", "-", "--decision").out == plain
     assert (numbers(ooc_fw("predict", "m.h5", "d.txt").out) == table.y).mean() > 0.8
+
+
+@pytest.mark.parametrize(("model", "name"), [("m.h5", "d.txt"), ("people.model.h5", "people.csv")])
+def test_a_row_from_a_slow_pipe_has_its_answer_before_the_next_one(
+    ooc_fw, here, program, model, name
+):
+    lines = Path(name).read_text(encoding="utf-8").splitlines()
+    begin = "" if name == "d.txt" else f"{lines.pop(0)}\n"
+    expected = ooc_fw("predict", model, name).done().out.splitlines()
+    process = program("predict", model, "-", stdin=subprocess.PIPE, encoding="utf-8")
+    with ThreadPoolExecutor(1) as pool, process.stdin as pipe:
+        for text in (begin[:3], begin[3:]):
+            pipe.write(text)
+            pipe.flush()
+        for line, label in zip(lines[:3], expected, strict=False):
+            pipe.write(f"{line}\n")
+            pipe.flush()
+            answer = pool.submit(process.stdout.readline)
+            with suppress(TimeoutError):
+                answer.exception(timeout=60)
+            if not answer.done():
+                pipe.close()  # else the wait for an answer would never end
+            assert answer.result() == f"{label}\n"
+    assert process.wait() == 0
 
 
 def test_text_wider_narrower_and_counted_from_zero(ooc_fw, here):
