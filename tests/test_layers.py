@@ -33,7 +33,7 @@ LAYERS = (
 
 # Packages that are slow to import -> where they may be imported.
 CONFINED = {
-    "numba": {"_core/loading.py", "_core/pairwise.py"},
+    "numba": {"_core/loading.py"},
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "report/figures.py", "cli/evaluate.py"},

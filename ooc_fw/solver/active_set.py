@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw._core import rules
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import optimise_pairwise
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
@@ -397,23 +397,26 @@ class ActiveSet:
         narrow = tol >= 1e-4 and not self.precise
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
+        counts = np.zeros(rules.N_COUNTS, dtype=np.int64)
         moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         while True:
             rows.clock += 1  # the next step uses its kernel rows after those just fetched
-            most = min(at_once, max_steps - steps)
-            taken, dropped, _, missing = optimise_pairwise(
-                vertices, rows.block, rows.clock, tol, most
+            limits = rules.Limits(min(at_once, max_steps - steps), (tol, 0.0, tol))
+            counts[:] = 0
+            _, _, _, missing = rules.take_steps(
+                rules.Rule.CORRECTIVE, vertices, rows.block, rows.clock, limits, counts
             )
+            taken = int(counts[rules.PAIRWISE])
             moved = moved or taken > 0
             steps += taken
-            drops += dropped
+            drops += int(counts[rules.DROPS])
             rows.clock += taken
             if is_late():
                 break
             if missing >= 0:
                 self.fetch(missing, grad)
-            elif taken < most or steps >= max_steps:
+            elif taken < limits.most or steps >= max_steps:
                 break
         if moved:
             self.grad[:] = grad

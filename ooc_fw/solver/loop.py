@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_fw._core.rules import Limits
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
@@ -229,7 +230,7 @@ class _Run(Surroundings):
         drawn = 0 if looks_at_all else self.options.sample_size
         draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # empty to look at all rows
         self.interrupt.defer()
-        steps = state.rule.walk(self.active, most, targets, draws)
+        steps = state.rule.walk(self.active, Limits(most, targets, draws))
         self.progress.sampled_gap = max(0.0, steps.gap)
         self._note(steps)
         if most > 0 and not steps.passed:

@@ -14,9 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from ooc_fw._core import rules as core
-from ooc_fw._core.rules import Rule
+from ooc_fw._core.rules import Limits, Rule
 from ooc_fw._core.steps import Vertices
-from ooc_fw.data.rows import Int64Array
 from ooc_fw.solver.active_set import SPARE_SHARE, ActiveSet
 from ooc_fw.solver.state import StepKind
 from ooc_fw.solver.systems import never
@@ -66,38 +65,27 @@ class StepRule:
 
     def step(self, active: ActiveSet, effort: Effort = NO_LIMIT) -> Steps:
         """Move the weights; the toward vertex has the least gradient."""
-        return self.walk(active, 1)
+        return self.walk(active, Limits(1))
 
-    def walk(
-        self,
-        active: ActiveSet,
-        most: int,
-        targets: tuple[float, float, float] = (-math.inf, 0.0, -math.inf),
-        draws: Int64Array | None = None,
-    ) -> Steps:
-        """Take up to `most` single steps: see `ooc_fw._core.rules.take_steps`.
-
-        The default targets end no walk, and without draws each step looks at all vertices.
-        """
-        draws = np.empty((0, 0), dtype=np.int64) if draws is None else draws
+    def walk(self, active: ActiveSet, limits: Limits) -> Steps:
+        """Take single steps: see `ooc_fw._core.rules.take_steps`."""
         rows = active.kernel_rows
         counts = np.zeros(core.N_COUNTS, dtype=np.int64)
         vertices = Vertices(active.alpha, active.grad, active.diag, active.labels)
         if self.extrapolates:
             active.learn_before()
         before = active.alpha_before, active.grad_before
-        rule = int(self.rule)
         missing = 0
         while missing >= 0:
             rows.clock += 1  # the next step uses its kernel rows after those just fetched
-            left = most - int(counts[: core.DROPS].sum())
+            left = limits._replace(most=limits.most - int(counts[: core.DROPS].sum()))
             passed, gap, active.rho, missing = core.take_steps(
-                rule, vertices, before, rows.block, rows.clock, draws, targets, left, counts
+                self.rule, vertices, rows.block, rows.clock, left, counts, before
             )
-            rows.clock += left
+            rows.clock += left.most
             if missing >= 0:
-                upcoming = draws[counts[core.DRAWS] :]
-                active.fetch(missing, active.grad, upcoming if draws.size > 0 else None)
+                upcoming = limits.draws[counts[core.DRAWS] :]
+                active.fetch(missing, active.grad, upcoming if limits.draws.size > 0 else None)
         return Steps(dict(zip(_KINDS, counts.tolist(), strict=False)), gap, passed)
 
     def prune(self, active: ActiveSet, spare: float = SPARE_SHARE) -> None:

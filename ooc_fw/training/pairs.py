@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw._core.pairwise import optimise_pairwise
+from ooc_fw._core.rules import DROPS, N_COUNTS, Limits, Rule, take_steps
 from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
 from ooc_fw.data.rows import Float64Array, concat_rows, rows_bytes, take_rows
@@ -214,7 +214,7 @@ class _Training:
         test = StoppingTest(options.stopping, options.tol, float(diag[0]) if constant else None)
         block = KernelBlock(values, np.ones(1), np.arange(m), np.zeros(m, dtype=np.int64))
         vertices = Vertices(alpha, np.empty(m), diag, np.ones(m))
-        drops = 0
+        counts = np.zeros(N_COUNTS, dtype=np.int64)
         for n_rounds in range(9):
             alpha /= alpha.sum()
             vertices.grad[:] = values @ alpha + alpha.sum() + alpha / penalties
@@ -223,14 +223,14 @@ class _Training:
             if n_rounds == 8 or relative_gap(rho, float(vertices.grad.min())) <= target:
                 break
             tol = max(target * 0.5**n_rounds, FLOAT64_GAP)
-            _, dropped, _, _ = optimise_pairwise(vertices, block, 0, tol, _STEPS_PER_ROW * m)
-            drops += dropped
+            limits = Limits(_STEPS_PER_ROW * m, (tol, 0.0, tol))
+            take_steps(Rule.CORRECTIVE, vertices, block, 0, limits, counts)
         # Add the rounding errors of `values`, and of the sums in the gradient.
         error += (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
         certificate = certificate_of_all(alpha, alpha / penalties, vertices.grad, error)
         if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
             return None
-        return certificate, n_rounds, drops
+        return certificate, n_rounds, int(counts[DROPS])
 
     # -- other pairs -----------------------------------------------------------------------------
 

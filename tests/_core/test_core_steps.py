@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.pairwise import optimise_pairwise
+from ooc_fw._core.rules import DROPS, N_COUNTS, PAIRWISE, Limits, Rule, take_steps
 from ooc_fw.kernels.functions import make_kernel
 from tests.support.reference import kernel_values, make_problem, minimise
 from tests.support.strategies import SEEDS
@@ -63,17 +63,16 @@ class Plain:
         vertices = core.Vertices(self.alpha, self.grad, self.diag, self.y)
         slots = self.slots.copy() if forgetful is None else np.full(len(self.slots), -1)
         block = core.KernelBlock(self.K, np.array([self.unit]), slots, np.full(len(self.K), -1))
-        steps = drops = missing = 0
+        counts = np.zeros(N_COUNTS, dtype=np.int64)
+        missing = 0
         while missing >= 0:
-            taken, dropped, rho, missing = optimise_pairwise(
-                vertices, block, 0, tol, max_steps - steps
-            )
-            steps, drops = steps + taken, drops + dropped
+            limits = Limits(max_steps - int(counts[PAIRWISE]), (tol, 0.0, tol))
+            _, _, rho, missing = take_steps(Rule.CORRECTIVE, vertices, block, 0, limits, counts)
             assert missing == -1 or slots[missing] == -1
             if forgetful and np.count_nonzero(slots >= 0) > 2:
                 slots[np.argmax(self.grad)] = -1
             slots[missing] = self.slots[missing]
-        return steps, drops, 1 - self.grad.min() / rho
+        return counts[PAIRWISE], counts[DROPS], 1 - self.grad.min() / rho
 
     def objective(self):
         return self.alpha @ self.Q @ self.alpha / 2

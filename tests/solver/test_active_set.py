@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ooc_fw._core.rules import Limits
 from ooc_fw.data.rows import take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
@@ -99,7 +100,7 @@ class ActiveSetMachine(RuleBasedStateMachine):
     @rule(most=st.integers(1, 5), name=st.sampled_from(["fw", "mfw", "swap", "swap2"]))
     def walk(self, most, name):
         before = self.active.rho
-        assert STEP_RULES[name]().walk(self.active, most).n_steps == most
+        assert STEP_RULES[name]().walk(self.active, Limits(most)).n_steps == most
         assert self.active.rho <= before + 1e-6 * (1 + np.abs(self.active.diag).max())
 
     @rule(tol=st.sampled_from([0.5, 1e-2, 1e-4]))
