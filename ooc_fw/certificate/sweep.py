@@ -19,7 +19,6 @@ import numpy.typing as npt
 from ooc_fw.certificate.screening import Bounds, Screen
 from ooc_fw.data.parallel import borrow_workers, row_slices
 from ooc_fw.data.rows import (
-    Float32Array,
     Float64Array,
     Groups,
     Int8Array,
@@ -103,17 +102,6 @@ class SupportWeights:
 
 
 @dataclass(frozen=True)
-class Since:
-    """What has changed since a `Screen` was filled, and the bounds of the unscreened rows."""
-
-    # Lower bound on the gradient of each unscreened row, for the weights of the screen.
-    lower: Float32Array
-    rows: Rows  # (n_changed, n_features): vertices whose weights have changed
-    change: Float64Array  # (n_changed,): change of each weight, times the label
-    rounding: float  # bound on the distance from 1 of the old and the new sum of the weights
-
-
-@dataclass(frozen=True)
 class Search:
     """What a pass over the data looks for, and in which rows."""
 
@@ -123,39 +111,7 @@ class Search:
     # Increasing numbers of the rows to read; None for all. The caller knows from a `Screen` that no
     # other row is below the least gradient of the support.
     unscreened: Int64Array | None = None
-    since: Since | None = None  # rules out most of the unscreened rows
     low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
-
-
-class _Change:
-    """The change of the decision function since a screen was filled."""
-
-    def __init__(
-        self, engine: Engine, since: Since, decisions: DecisionFunctions, rounding: float
-    ) -> None:
-        self._size = float(np.abs(since.change).sum())
-        places = np.arange(len(since.change))
-        labels = np.sign(since.change).astype(np.int8)
-        weights = Weights(places, np.abs(since.change) / self._size, labels)
-        self._functions = DecisionFunctions(engine, since.rows, [weights])
-        self._largest = max(decisions.largest, self._functions.largest)
-        # Weights, their differences and sums err by a few units of themselves.
-        self._of_weights = since.rounding + (len(places) + 16) * FLOAT64_UNIT
-        self._rounding = rounding
-
-    def may_be_below(
-        self, rows: Rows, y: Int8Array, lower: Float32Array, floor: float
-    ) -> npt.NDArray[np.intp]:
-        """Which rows may have a gradient below `floor`, given their earlier bounds `lower`.
-
-        A gradient has changed by y times the change of the decision value. The float32 error of
-        this change is in proportion to the sum of all changes. An error of the weights counts by
-        the largest product of norms, which no decision value exceeds.
-        """
-        found = self._functions.approximate(rows)
-        error = self._size * (found.bound + self._functions.rounding) + self._rounding
-        error += self._of_weights * np.sqrt((found.diagonal + 1) * self._largest)
-        return np.flatnonzero(~(lower + self._size * y * found.values - error >= floor))
 
 
 @dataclass(frozen=True)
@@ -167,7 +123,6 @@ class _Target:
     least: float  # least gradient of the support
     n_worst: int  # number of violators to remember
     with_bounds: bool  # whether a `Screen` wants bounds
-    since: _Change | None = None  # rules out unscreened rows
 
 
 @dataclass(frozen=True)
@@ -179,7 +134,6 @@ class _Block:
     unscreened: Int64Array | None  # its row numbers, if only unscreened rows are read
     support: Int64Array  # places of support vectors in the block, which are left out
     labels: Int8Array  # labels of all rows in the block
-    lower: Float32Array | None = None  # see `Since`
 
     def read(self, source: RowSource) -> Rows:
         """Read all rows of the block."""
@@ -278,12 +232,6 @@ def _sweep_block(
     if len(ids) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
-    if target.since is not None and block.lower is not None:
-        below = target.since.may_be_below(rows, y, block.lower[others], target.least)
-        others, ids, y = others[below], ids[below], y[below]
-        rows = take_rows(rows, below)
-        if len(ids) == 0:
-            return _Findings(math.inf, 0.0, 0)
 
     # 1. Gradients from float32 kernel values, and bounds on their errors. Sums over few vertices
     # are enough for a row if they show that it is neither a violator nor the least.
@@ -368,8 +316,6 @@ def certify(
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     threshold = rho * (1 - search.tol)
     target = _Target(engine.kernel, threshold, least, search.n_worst, screen is not None)
-    if search.since is not None and len(search.since.change) > 0:
-        target = replace(target, since=_Change(engine, search.since, decisions, rounding))
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
@@ -468,8 +414,7 @@ def _blocks(
         for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS):
             ids = unscreened[start:stop]
             places = np.flatnonzero(np.isin(ids, support))
-            lower = None if search.since is None else search.since.lower[start:stop]
-            blocks.append(_Block(start, stop, ids, places, labels[ids], lower))
+            blocks.append(_Block(start, stop, ids, places, labels[ids]))
         return blocks
     support = np.sort(support)
     for start, stop in block_slices(source, 0, source.n_rows):

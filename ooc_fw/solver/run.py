@@ -17,7 +17,6 @@ from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import (
     Certificate,
     Search,
-    Since,
     SupportWeights,
     certificate_of_all,
 )
@@ -262,8 +261,7 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
     weights = SupportWeights(rows, ids, alpha, *known)
     # A negative tolerance asks for rows a little above the margin, too: steps may let them violate.
     n_worst = max(512, len(active))
-    since = _since(state, unscreened)
-    search = Search(-tolerance, n_worst, screen, unscreened, since, memory.kernel_values)
+    search = Search(-tolerance, n_worst, screen, unscreened, memory.kernel_values)
     # Kernel rows give their memory away only if there is a limit.
     effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
     lends = memory.limit is not None and effort is not None
@@ -279,25 +277,6 @@ def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificat
         active.pinned[:] = False
         active.pinned[support] = True  # `_unscreened` needs the gradients of these vertices
     return certificate
-
-
-def _since(state: RunState, unscreened: Int64Array | None) -> Since | None:
-    """The change since the last screen; None if it would be much work for each unscreened row."""
-    if state.screen is None or unscreened is None:
-        return None
-    active = state.active
-    change = active.alpha.copy()
-    change[active.places_of(state.screen.row_ids)] -= state.screen.alpha
-    changed = np.flatnonzero(change)
-    if len(changed) > len(active) // 2:
-        return None
-    lacking = abs(math.fsum(active.alpha) - 1) + abs(math.fsum(state.screen.alpha) - 1)
-    return Since(
-        state.screen.lower[unscreened],
-        take_rows(active.rows, changed),
-        (change * active.labels)[changed],
-        lacking,
-    )
 
 
 def _unscreened(state: RunState) -> Int64Array | None:
