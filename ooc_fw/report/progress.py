@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 LINE_SECONDS = 5.0  # time between two lines of text
 BAR_SECONDS = 0.2  # time between two updates of a line in place on a terminal
 
+# Standard error may be None, closed, any object, or a pipe whose reader has gone.
+_NO_SCREEN = (AttributeError, ValueError, OSError)
+
 
 class Waiting:
     """Shows progress on standard error, by default in place if this is a terminal.
@@ -50,7 +53,9 @@ class Waiting:
         self._total = total
         self._unit = unit
         self._started = time.monotonic()
-        self._in_place = in_place and sys.stderr.isatty()
+        self._in_place = False
+        with contextlib.suppress(*_NO_SCREEN):
+            self._in_place = in_place and sys.stderr.isatty()
         self._ended = threading.Event()
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
@@ -68,8 +73,9 @@ class Waiting:
         text = f"{line}\n"
         if self._in_place:  # erase the previous line
             text = f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}"
-        with contextlib.suppress(OSError):  # the reader has gone
-            print(text, end="", file=sys.stderr, flush=True)
+        with contextlib.suppress(*_NO_SCREEN):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
     def stop(self) -> None:
         """Stop showing progress."""
@@ -105,7 +111,7 @@ class Progress(Waiting):
             self.callbacks.append(log)
 
     def _show(self, state: SolverState) -> None:
-        several = f"classifier {state.classifier + 1}/{state.n_classifiers} "
+        several = f"{state.n_finished} of {state.n_classifiers} classifiers, "
         parts = [several * (state.n_classifiers > 1) + state.phase]
         if state.sweep_fraction is not None:
             parts[0] += f" {state.sweep_fraction:.0%}"
@@ -131,19 +137,18 @@ class Progress(Waiting):
 class EventLog:
     """A file with one JSON object per line: ``start`` with `facts`, ``progress``, ``end``.
 
-    A ``progress`` event holds the state, and the memory of the process in bytes. There are at most
-    ten a second, and always one if classifier, phase or certified gap change, or if a pass ends. If
-    the file cannot be written, there is one warning and the run continues.
+    A ``progress`` event holds the state, the seconds since the log began, and the memory of the
+    process in bytes. There are at most ten a second, and always one if classifier, phase or
+    certified gap change, or if a pass ends. If the file cannot be written, there is one warning and
+    the run continues.
     """
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:
         self._path = str(path)
         self._file = open_growing(path, append=resume is not None)
         self._failed = False
-        self._next = 0.0  # time at which the next event is due
+        self._started = self._next = time.monotonic()  # the next event is due at `_next`
         self._last: tuple[object, ...] = ()
-        if resume is not None:
-            self._print("")  # ends a line that the earlier run may have left unfinished
         self.write("start", {"resume": resume, **facts})
 
     def __call__(self, state: SolverState) -> None:
@@ -155,16 +160,16 @@ class EventLog:
             self._next = now + 0.1
             rss = rss_bytes()  # the peak of the system may lag behind
             memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}
-            self.write("progress", dataclasses.asdict(state) | memory)
+            # The time of a state may be that of one classifier.
+            time_s = {"elapsed_s": now - self._started}
+            self.write("progress", dataclasses.asdict(state) | memory | time_s)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
-        """Append one event."""
-        self._print(to_json({"event": event, **values}))
-
-    def _print(self, line: str) -> None:
+        """Append one event, in one write: a process that is killed leaves whole lines."""
+        line = to_json({"event": event, **values}) + "\n"
         try:
             if not self._failed:
-                print(line, file=self._file)
+                self._file.write(line)
         except OSError as error:
             self._failed = True
             words = "the log %s cannot be written (%s); the run continues without it"

@@ -66,10 +66,6 @@ def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
         progress[-1] = progress[-1] | {"certified_gap": end["certified_gap"]}
     names = "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
     columns = {name: _column(progress, name) for name in names}
-    begins = 1 + np.flatnonzero(np.diff(_column(progress, "classifier")) > 0)
-    before = np.zeros(len(progress))  # the time of each binary classifier begins at 0
-    before[begins] = columns["elapsed_s"][begins - 1]
-    columns["elapsed_s"] += before.cumsum()
     tolerance = options["tol"] if options["stopping"] == "relative" else None
     if tolerance and (end.get("kind") == "landmarks" or options.get("landmarks")):
         tolerance = relative_target(tolerance)

@@ -121,6 +121,7 @@ class SolverState:
 
     classifier: int = 0  # number of the binary classifier in training, one for each pair of classes
     n_classifiers: int = 1  # number of all binary classifiers: 1 for two classes
+    n_finished: int = 0  # how many of several binary classifiers are finished
     phase: Phase = Phase.START  # what the run is doing
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights
@@ -132,7 +133,7 @@ class SolverState:
     rows_read: int = 0  # rows read from the source
     bytes_read: int = 0  # bytes of these rows, as held in memory
     kernel_evaluations: int = 0  # kernel values that were computed
-    elapsed_s: float = 0.0  # seconds since the run began
+    elapsed_s: float = 0.0  # seconds since its run began
     sweep_fraction: float | None = None  # done share of the current pass over the data, 0 to 1
     # Number of steps of each kind.
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import shutil
 import stat
@@ -152,8 +153,16 @@ def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
 
 
 def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
-    """Open a text file that others may read while it grows; it is emptied unless `append`."""
-    return open(_locate(path), "a" if append else "w", encoding="utf-8", buffering=1)
+    """Open a text file that others may read while it grows; it is emptied unless `append`.
+
+    A last line without an end, which a process left that was killed, is removed.
+    """
+    target = _locate(path)
+    if append and target.exists() and target.stat().st_size > 0:
+        with open(target, "r+b") as file, mmap.mmap(file.fileno(), 0) as text:
+            end = text.rfind(b"\n") + 1
+        os.truncate(target, end)
+    return open(target, "a" if append else "w", encoding="utf-8", buffering=1)
 
 
 class Stream:

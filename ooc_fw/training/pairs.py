@@ -298,6 +298,7 @@ class _Training:
         """Tell the callbacks about the training of classifier `k`; returns whether it may go on."""
         state.classifier = k
         state.n_classifiers = len(self.pairs)
+        state.n_finished = len(self.solutions)
         answers = [callback(state) for callback in self.session.callbacks]
         self.stopped |= any(answer is False for answer in answers)
         return not self.stopped

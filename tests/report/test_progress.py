@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,8 +50,8 @@ def test_a_line_says_phase_gap_and_size_of_the_model():
     (callback,) = progress.callbacks
     assert callback(make_state(sampled_gap=0.0123, certified_gap=0.5, n_support=9876)) is None
     assert progress.line == "train, sampled gap 1.2e-02, 9,876 support vectors"
-    callback(make_state(classifier=1, n_classifiers=3, sweep_fraction=0.6))
-    assert progress.line == "classifier 2/3 train 60%"
+    callback(make_state(n_finished=1, n_classifiers=3, sweep_fraction=0.6))
+    assert progress.line == "1 of 3 classifiers, train 60%"
     callback(make_state(sampled_gap=0.2, n_support=40, gap_scope="span"))
     assert progress.line == "train, gap in the span 2.0e-01, 40 landmarks"
 
@@ -79,6 +80,23 @@ def test_a_long_step_is_not_silent_and_nothing_is_shown_after_the_end(stderr, mo
     assert ("\r" in before) == in_place
     assert ("the first step\n" in before) != in_place
     assert before.endswith("\r\x1b[K" if in_place else "\n")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("make", [lambda: None, closed, object])
+def test_a_run_needs_no_standard_error(stderr, make, capsys):
+    with Progress() as progress, Waiting("pass") as waiting:
+        stderr(make())
+        with Progress(), Waiting("pass"), Progress(quiet=True):
+            progress.callbacks[0](make_state())
+            waiting(1)
+            time.sleep(0.05)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("stream", [Gone, Terminal])
@@ -122,19 +140,44 @@ def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
     assert end == {"event": "end", "status": "converged"}
 
 
-def test_a_resumed_run_continues_the_log_after_a_line_that_was_cut_short(tmp_path):
+@pytest.mark.parametrize("before", ["", '{"a": 1}\n', '{"a": 1}\n{"event": "pro', '{"event": "pro'])
+def test_a_resumed_run_continues_the_log_after_its_last_whole_line(tmp_path, before):
     path = tmp_path / "log"
-    path.write_text('{"event": "pro')
+    path.write_text(before)
     EventLog(path, resume="run.ckpt").close()
-    cut, last = path.read_text().splitlines()
-    assert (cut, json.loads(last)["resume"]) == ('{"event": "pro', "run.ckpt")
+    *kept, last = events_of(path)
+    assert kept == [{"a": 1}] * before.count("\n")
+    assert last["resume"] == "run.ckpt"
     EventLog(path).close()
     assert len(events_of(path)) == 1
 
 
+def test_an_event_is_one_write(tmp_path, monkeypatch):
+    """A process may be killed between two writes."""
+    log = EventLog(tmp_path / "log")
+    log.close()
+    written = []
+    monkeypatch.setattr(log, "_file", SimpleNamespace(write=written.append))
+    log.write("end", {"choice": "x" * 100_000})
+    log(make_state())
+    assert [json.loads(line)["event"] for line in written] == ["end", "progress"]
+
+
+def test_time_in_a_log_is_that_of_the_run(tmp_path, monkeypatch):
+    now = [5.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = EventLog(tmp_path / "log", options={"tol": 1e-3, "stopping": "relative"})
+    for now[0], classifier in (6.0, 7), (7.5, 2), (9.0, 2):
+        log(make_state(classifier=classifier, elapsed_s=0.1))
+    log.close()
+    (run,) = read_runs([tmp_path / "log"])
+    assert run.columns["elapsed_s"].tolist() == [1.0, 2.5, 4.0]
+
+
 def test_a_log_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, caplog):
-    with Progress(quiet=True, log=EventLog(tmp_path / "log")) as progress:
-        monkeypatch.setattr("builtins.print", Gone().write)
+    log = EventLog(tmp_path / "log")
+    with log._file, Progress(quiet=True, log=log) as progress:
+        monkeypatch.setattr(progress._log, "_file", Gone())
         for _ in range(3):
             progress.end({})
     (record,) = caplog.records
@@ -171,12 +214,10 @@ def test_several_runs_of_a_log_are_told_apart(tmp_path):
     assert len(read_runs([path, path])) == 3
 
 
-def test_time_goes_on_with_the_next_classifier_and_the_last_gap_is_that_of_the_end(tmp_path):
-    events = [(0, 1.0), (0, 2.0), (1, 0.5), (1, 1.0), (2, 3.0)]
-    lines = [progress_line(t, classifier=k, certified_gap=0.3) for k, t in events]
+def test_the_last_gap_is_that_of_the_end(tmp_path):
+    lines = [progress_line(t, certified_gap=0.3) for t in (1.0, 2.0)]
     (run,) = read(tmp_path / "log", START, *lines, '{"event": "end", "certified_gap": 0.2}\n')
-    assert run.columns["elapsed_s"].tolist() == [1.0, 2.0, 2.5, 3.0, 6.0]
-    assert run.columns["certified_gap"].tolist() == [0.3, 0.3, 0.3, 0.3, 0.2]
+    assert run.columns["certified_gap"].tolist() == [0.3, 0.2]
 
 
 NO_LOGS = (
