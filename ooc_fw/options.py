@@ -181,6 +181,17 @@ def _column_names(text: str) -> list[str]:
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
+def _names_in(text: str) -> list[str]:
+    """Parse names with commas or line breaks between them, or such names in a file."""
+    if os.path.isfile(text):
+        with open(text, encoding="utf-8-sig") as file:
+            text = file.read()
+    names = [name for line in text.splitlines() for name in _column_names(line)]
+    if "" in names or len({*names}) < len(names):
+        raise InputError("must be names of columns, each once, or a file of them")
+    return names
+
+
 POSITIVE: dict[str, Any] = {"low": LEAST, "high": 1e100}
 COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
 _SEED = COUNT | {"low": 0}
@@ -390,6 +401,11 @@ class ConvertOptions(_Checked):
             "--header": (True, "the first line of CSV names the columns (default)"),
         },
     )
+    names: Sequence[str] = option(
+        (),
+        "names of all columns of CSV without a header: a list with commas, or a file of them",
+        **_COLUMNS | {"read": _names_in, "metavar": "NAMES"},
+    )
     delimiter: str | None = option(
         None, "character between cells of CSV (default: found in the first line)", metavar="C"
     )
@@ -404,6 +420,8 @@ class ConvertOptions(_Checked):
             raise InputError("--label and --labels contradict each other; leave one of them out")
         if self.labels_as is not None and self.targets:
             raise InputError("--labels-as is for classes, not for targets; leave it out")
+        if self.names and self.header is not None:
+            raise InputError("--names is for CSV without a header; leave out --header, --no-header")
         names = "log1p", "n_features", "one_hot", "target_encode", "dates", "impute"
         given = [name for name in names if getattr(self, name)] + ["scale"] * (self.scale != "none")
         if self.like is not None and given:
@@ -427,4 +445,5 @@ class ConvertOptions(_Checked):
     def for_tables(self) -> bool:
         """Whether an option is given that has a meaning for tables only."""
         given = (self.label, self.header, self.delimiter) != (None, None, None)
+        given |= bool(self.names)
         return given or self.of_columns or self.missing_labels != "refuse"

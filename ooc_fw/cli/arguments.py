@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -129,7 +131,16 @@ def given_arguments(args: argparse.Namespace, names: Sequence[str]) -> list[str]
     for name in names:
         declared = ARGUMENTS[name]
         value = vars(args).get(name, declared.default)
-        if value != declared.default:
+        if declared.many:
+            words += [declared.flag(name), joined(value)] if value else []
+        elif value != declared.default:
             flags = {set_to: flag for flag, (set_to, _) in declared.flags.items()}
             words += [flags.get(value) or declared.flag(name), *[str(value)] * (not flags)]
     return words
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names with commas between them; those that contain a comma are quoted."""
+    cells = io.StringIO()
+    csv.writer(cells, lineterminator="").writerow(names)
+    return cells.getvalue()

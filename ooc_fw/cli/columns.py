@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw.cli import common
+from ooc_fw.cli.arguments import joined
 from ooc_fw.convert import tables
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.readers import Words
+from ooc_fw.data.formats import files_of
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -23,7 +23,8 @@ Advice: TypeAlias = tuple[str, ...]  # a sentence, perhaps empty, and options fo
 def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any], list[Advice]]:
     """Facts about a table, from its first rows, and how to convert it."""
     options = common.record_from(ConvertOptions, args, label=None)
-    with open_table(args.data, kind, options) as table:
+    first, *_ = files_of(args.data, kind)
+    with open_table(first, kind, options) as table:
         if args.label:
             tables.check_columns(table, [args.label], "--label")
         readable = (tables.NUMBERS, tables.WORDS, tables.TEXT)
@@ -62,9 +63,7 @@ def _on_table(columns: dict[str, Any], label: str | None, n_rows: int) -> Iterat
     for option in ("--one-hot", "--target-encode", "--dates", "--drop"):
         chosen = [name for name in names if uses[name] == option]
         if chosen:
-            cells = io.StringIO()  # csv quotes the names that contain a comma
-            csv.writer(cells, lineterminator="").writerow(chosen)
-            yield "", option, cells.getvalue()
+            yield "", option, joined(chosen)
     plain = [columns[name] for name in names if uses[name] in ("", "--one-hot", "--dates")]
     if any(facts.get("missing", 0) for facts in plain):
         yield "", "--impute", "mean"

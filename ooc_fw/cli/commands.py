@@ -38,8 +38,8 @@ class Command(NamedTuple):
 
 _ALSO_TEXT = f"{ARGUMENTS['data'].help}, LIBSVM text, CSV, Parquet, Arrow; - is standard input"
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
-_INPUTS = """inputs, then OUT.h5. Inputs are text or CSV (also compressed), Parquet or Arrow
-files or folders of them, .npy, HDF5, zarr, or - for standard input"""
+_INPUTS = """inputs, then OUT.h5. Inputs are text (also compressed), CSV, Parquet or Arrow
+files or folders of such tables, .npy, HDF5, zarr, or - for standard input"""
 _PREDICTIONS = "file for predictions: FILE.csv has columns, any other name has the printed lines"
 
 COMMANDS = {
@@ -52,7 +52,7 @@ COMMANDS = {
         """files label task scale like one_hot header
         columns_of_tables: target_encode dates drop impute
         labels_and_arrays: labels labels_as missing_labels x_name
-        input: format zero_based n_features log1p delimiter
+        input: format zero_based n_features log1p delimiter names
         output: dense shuffle seed compression messages: json quiet|verbose""",
         {"files": file_option(_INPUTS, "FILE", name="", nargs="+")},
     ),
@@ -72,7 +72,7 @@ the order of the rows and the scaling.""",
     "info": Command(
         "info.run",
         "Describe data or a model, and suggest the next command.",
-        "data label header data: labels x_name zero_based messages: json",
+        "data label header names data: labels x_name zero_based messages: json",
         _TEXT,
     ),
     "verify": Command(
@@ -122,7 +122,7 @@ are trained on more rows, and the winner is trained on all rows.
 Print the predicted label of each row, one a line, in the order of the rows
 before any shuffling. Text and tables are converted like the training data.""",
         """model data output decision probability threshold threads dask
-        data: x_name zero_based messages: json quiet|verbose""",
+        data: x_name zero_based names messages: json quiet|verbose""",
         {
             **_TEXT,
             "probability": flag("print the probability of each class, if the model has them"),
@@ -135,7 +135,7 @@ before any shuffling. Text and tables are converted like the training data.""",
 
 Unknown labels count as wrong. The measures are those of scikit-learn.""",
         """model data label positive threshold threads dask figure
-        data: labels x_name zero_based messages: json quiet|verbose""",
+        data: labels x_name zero_based names messages: json quiet|verbose""",
         _TEXT,
     ),
     "importance": Command(

@@ -35,7 +35,7 @@ from ooc_fw.system.errors import format_label
 
 def run(args: argparse.Namespace) -> int:
     """Describe data or a model, and suggest the next command."""
-    is_table = args.label is not None or args.header is not None
+    is_table = args.label is not None or args.header is not None or bool(args.names)
     kind = formats.detect_format(args.data, is_table=is_table)
     if kind == "hdf5" and common.is_model(Path(args.data)):
         result = describe_model(load_model(args.data), shlex.quote(args.data))
@@ -118,7 +118,7 @@ def _advised(
     used = [a for a in advice if not is_ready or a[1:2] in (("--label",), ("--task",))]
     options = [word for _, *more in used for word in more]
     words = ["ooc-fw", "train", args.data] if is_ready else shlex.split(conversion(args.data))
-    names = [n for n in ("label", "labels", "x_name", "header") if f"--{n}" not in options]
+    names = [n for n in ("label", "labels", "x_name", "header", "names") if f"--{n}" not in options]
     command = [*words, *given_arguments(args, names), *options]
     said = [sentence for sentence, *_ in advice if sentence]
     return {"advice": said, "next": [shlex.join(command)]}

@@ -151,6 +151,7 @@ class CSVTable(TextInput, Table):
     def __init__(self, path: str, options: ConvertOptions, *, live: bool = False) -> None:
         super().__init__(path, live=live)
         self._delimiter = options.delimiter or ""
+        self._given = options.names  # names of a table whose file has none
         self._names: list[str] = []  # names of all columns, in order
         self._quoting = scanning.BEGIN  # state of quotes at the end of the text read so far
         try:
@@ -170,12 +171,22 @@ class CSVTable(TextInput, Table):
         if block is None or not block.text.strip():
             raise InputError(f"{self.name} is empty; give a table with rows in it")
         _, end, cells = next(self._rows(block))
-        if header is False:
+        names = [name.strip() for name in cells]
+        given = [*self._given]
+        if given and not {*names} <= {*given}:  # else the first line has these names
+            if len(given) != len(names):
+                raise InputError(
+                    f"{self.name} has {len(names)} columns without names, and {len(given)} names "
+                    f"are given (--names, or those of training); give one name a column"
+                )
+            self._names = given
+            self.kinds = dict.fromkeys(given, TEXT)
+            return block
+        if header is False and not given:
             self.header = False
             self._names = [str(place) for place in range(len(cells))]
             self.kinds = dict.fromkeys(self._names, TEXT)
             return block
-        names = [name.strip() for name in cells]
         numbers = [
             name for name in names if name[-1:].isdigit() and tables.parse_number(name) is not None
         ]
@@ -240,10 +251,14 @@ class CSVTable(TextInput, Table):
             if None in numbers:
                 code = numbers.index(None)
                 shown = words[code] if len(words[code]) <= 40 else words[code][:40] + "..."
+                row = codes.index(code).as_py()
+                way = f"correct the row, or train with --one-hot {name}, --dates {name} or --drop "
+                way += name
+                if block.first_line + row == 1 and (self._given or not self.header):
+                    way = "delete the line if it names the columns, since there is no header"
                 raise InputError(
-                    f"{self._place(block, codes.index(code).as_py())}: column {name!r} does not "
-                    f"hold a number but {shown!r}; correct the row, or train with --one-hot "
-                    f"{name}, --dates {name} or --drop {name}"
+                    f"{self._place(block, row)}: column {name!r} does not hold a number but "
+                    f"{shown!r}; {way}"
                 )
             columns[name] = pa.array(numbers, pa.float64()).take(codes)
         return columns
@@ -291,9 +306,12 @@ class CSVTable(TextInput, Table):
                 "".join(cells).encode()
                 n_columns = len(self._names or cells)
                 if cells and len(cells) != n_columns:
+                    way = f"quote cells that hold a {self._delimiter!r} or a line break"
+                    if len(cells) < n_columns:
+                        way = "complete the row, or delete it"
                     raise InputError(
                         f"{self.name}, line {line}: it has {len(cells)} cells for {n_columns} "
-                        f"columns; quote cells that hold a {self._delimiter!r} or a line break"
+                        f"columns; {way}"
                     )
                 if cells:
                     yield line, end, cells

@@ -21,7 +21,7 @@ from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
 from ooc_fw.convert.tables import Table, TrainingFile, choose_columns, read_like
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
-from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import label_map
 from ooc_fw.data.rows import CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling, are_constant
@@ -68,7 +68,7 @@ def convert(
     """
     options = options or ConvertOptions()
     progress = progress or (lambda *_: None)
-    names = [os.fspath(path) for path in inputs]
+    names = [file for path in inputs for file in files_of(os.fspath(path), options.format)]
     if like is None and options.like is not None:
         like = read_like(os.fspath(options.like))
     if like is not None and like.targets:
@@ -129,7 +129,7 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
             f"the inputs are of several formats ({', '.join(kinds)}), or several take standard "
             f"input (-) or one file of labels; convert one at a time"
         )
-    strange = ""
+    strange = "--names" if options.names and kind != "csv" else ""
     of_columns = "--one-hot, --target-encode, --dates, --drop and --impute"
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         others = "--label, --labels, --missing-labels, --header, --no-header, --delimiter"
@@ -175,8 +175,8 @@ class _Conversion:
             self.encoder = LineEncoder(labels, zero_based=options.zero_based, **how)
         elif kind in TABLES:
             record = None if like is None else like.record
-            if record is not None and not record.header:
-                options = replace(options, header=bool(options.header))
+            if record is not None:
+                options = record.options_of(options)
             tables = [stack.enter_context(open_table(one, kind, options)) for one in names]
             if like is not None and record is None:
                 raise InputError(

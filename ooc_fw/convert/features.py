@@ -16,7 +16,7 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
-from ooc_fw.convert.tables import Table, TableRecord, TrainingFile
+from ooc_fw.convert.tables import Table, TableRecord, TrainingFile, listed
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import MISSING_LABELS, plain_word
 from ooc_fw.data.rows import (
@@ -80,6 +80,11 @@ class TableEncoder(Encoder):
             if labels is not None:  # later rows may have no labels
                 label = options.label or (record.label if record.label in table.kinds else None)
             self._label_of[table] = label
+            if like is None and (more := {*table.kinds} - {*inputs[0].kinds}):
+                raise InputError(
+                    f"{table.name} has column {listed(sorted(more))}, which {inputs[0].name} "
+                    f"lacks; name this file first, with --drop for what the others lack"
+                )
             table.choose(record.wanted(table, label, of, targets=options.targets))
         self.labelled = all(self._label_of.values())  # else there are no labels
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -145,6 +145,7 @@ class TableRecord:
     dates: Sequence[str] = ()  # columns of dates, which are the last of `columns`
     encodings: Mapping[str, Encoding] = field(default_factory=dict)  # target-encoded columns
     width: int | None = None  # number of columns of a table without names; None with names
+    names: Sequence[str] = ()  # names of all columns, if they are given and not in the table
 
     @cached_property
     def is_hot(self) -> npt.NDArray[np.bool_]:
@@ -168,6 +169,12 @@ class TableRecord:
         ]
         encodings = self.encodings.items()
         return found + [(name, column) for column, one in encodings for name in one["features"]]
+
+    def options_of(self, options: ConvertOptions) -> ConvertOptions:
+        """Options that read a table with a header, or without one, like that of training."""
+        names = options.names or self.names
+        header = options.header if self.header or names else bool(options.header)
+        return replace(options, header=header, names=names)
 
     @staticmethod
     def from_json(
@@ -266,6 +273,7 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
         dates,
         dict.fromkeys(encoded, empty),
         None if table.header else len(table.kinds),
+        options.names,
     )
 
 

@@ -32,6 +32,7 @@ _MAGIC = {
     b"\x5d\x00\x00": "lzma",
     b"PK\x03\x04": "zip",
 }
+_CSV = re.compile(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", re.IGNORECASE)  # end of a name
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 
@@ -99,13 +100,17 @@ def check_no_log(folder: str) -> None:
 
 
 def _format_inside(folder: str) -> str:
-    """Format of a folder: that of a zarr store, or of the first file of a table in it."""
+    """Format of a folder: that of a zarr store, or of the files of a table in it."""
     if {"zarr.json", ".zgroup", ".zarray"} & {*os.listdir(folder)}:
         return "zarr"
     for path in sorted(Path(folder).rglob("*")):
         if path.suffix in _SUFFIXES:
             return _SUFFIXES[path.suffix]
-    raise InputError(f"{folder} is a folder without Parquet or Arrow files; name the files in it")
+    if any(map(_CSV.search, os.listdir(folder))):
+        return "csv"
+    raise InputError(
+        f"{folder} is a folder without CSV, Parquet or Arrow files; name the files in it"
+    )
 
 
 def detect_format(path: str, *, is_table: bool = False) -> str:
@@ -129,8 +134,22 @@ def detect_format(path: str, *, is_table: bool = False) -> str:
     line = head.lstrip().split(b"\n", 1)[0].split(b"#", 1)[0].decode("latin-1")
     has_columns = re.search(r"\S[,;|]\S", line) and not re.search(r"(^|\s)\d+:", line)
     is_table |= bool(kind is None and b"\0" not in head and has_columns)
-    is_named = re.search(r"\.(csv|tsv|tab)(\.(gz|bz2|xz))?$", path, re.IGNORECASE)
-    return "csv" if is_table or is_named else "libsvm"
+    return "csv" if is_table or _CSV.search(path) else "libsvm"
+
+
+def files_of(path: Any, kind: str) -> list[Any]:
+    """Files of a folder of CSV, in the order of their names; all other inputs stay whole."""
+    is_folder = kind in ("auto", "csv") and isinstance(path, str) and os.path.isdir(path)
+    if not is_folder or _format_inside(path) != "csv":
+        return [path]
+    names = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    for name in names:
+        if not _CSV.search(name):
+            raise InputError(
+                f"{path} is a folder of CSV files, and {name!r} in it is none; move it elsewhere, "
+                f"or name the files"
+            )
+    return [os.path.join(path, name) for name in names]
 
 
 # Text is stored as UTF-8 of a fixed length in the attribute itself. HDF5 puts strings of variable

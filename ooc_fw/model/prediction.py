@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.readers import LabelNumbers, ordered_map
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
-from ooc_fw.data.formats import TABLES, detect_format
+from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import feature_places
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import (
@@ -370,22 +371,27 @@ def rows_of_table(
     like = training_file(model, str(options.like or "the model"))
     record = like.record
     assert record is not None
-    header = None if record.header else False
     task = "regression" if like.targets else "classification"
-    options = replace(options, like=like.name, header=header, task=task)
-    live = not with_labels
-    with open_table(table.data, table.format, options, live=live) as reader:
-        reader.name = table.name
+    options = record.options_of(replace(options, like=like.name, task=task))
+    how: dict[str, Any] = {"live": not with_labels}
+    with ExitStack() as opened:
+        paths = files_of(table.data, table.format)
+        readers = [
+            opened.enter_context(open_table(one, table.format, options, **how)) for one in paths
+        ]
         labels_of = LabelNumbers(like.words) if with_labels else None
-        encoder = TableEncoder([reader], record, options, like, labels_of)
+        encoder = TableEncoder(readers, record, options, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
                 f"{table.name} has no column {record.label!r}, which had the labels in "
                 f"training; name another column with --label"
             )
         n_rows = 0
-        parse = partial(encoder.parse, reader)
-        for block in ordered_map(parse, reader.blocks(), lambda: reader.drained):
+        blocks = (
+            ordered_map(partial(encoder.parse, one), one.blocks(), partial(getattr, one, "drained"))
+            for one in readers
+        )
+        for block in chain.from_iterable(blocks):
             codes = encoder.learn(block, None)
             n_rows += len(block.rows)
             labels: AnyArray = block.labels

@@ -59,6 +59,7 @@ def odd_record(folder):
     return "other.csv"
 
 
+NAMED = {**Y, "names": ["x", "y"], "format": "csv"}
 CSV = {**Y, "format": "csv"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 BUYS = {"label": "buys"}
@@ -162,9 +163,13 @@ OF_LIKE = [
 OTHERS = [
     ([], {}, "no input given"),
     (["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
+    (["some", "more"], Y, r"more has column z, which some lacks; .* --drop for what"),
+    (["mixed"], Y, r"mixed is a folder of CSV files, and 'b\.zst' in it is none"),
     (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
 ]
 OTHER_FILES = {"out.h5": "old", "other.txt": "1 1:1\n", "other.csv": "a,y\n1,0\n"}
+OTHER_FILES |= {"some": "a,y\n1,0\n", "more": "z,y,a\n1,1,0\n"}
+OTHER_FILES |= {"mixed/a.csv": "a,y\n1,0\n", "mixed/b.zst": ""}
 
 
 def files_in(folder):
@@ -185,6 +190,7 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message
     """Text, a table of Parquet, an array, names of inputs, or a function that writes one."""
     monkeypatch.chdir(tmp_path)
     for name, text in OTHER_FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     write_npy(tmp_path / "y.npy", np.array([b"caf\xc3\xa9", b"caf\xe9"]))
     if options.get("like") in TRAINED:

@@ -1,6 +1,7 @@
 """Tables: cells of CSV, columns of Parquet, and the categories, means and labels of later rows."""
 
 import csv
+import gzip
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw import load_model
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.tables import parse_number
 from ooc_fw.data.labels import plain_word
@@ -62,6 +64,37 @@ def test_columns_by_number_without_a_header(run, tmp_path):
     for text, counts in (("7,8,b\n", {"b": 1}), ("7,8\n", {})):
         report, found = run(text, **like)
         assert (report.class_counts, found.X.tolist()) == (counts, [[7, 8]])
+
+
+@pytest.mark.parametrize("names", ["c,a,y", "names.txt", ["c", "a", "y"]])
+def test_names_of_columns_without_a_header(run, tmp_path, monkeypatch, names):
+    """Later rows get them too, with or without a header; files of them and lists are the same."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("c\na\ny\n")
+    _, train = run("p,1,0\nq,2,1\n", "train.h5", label="y", one_hot=["c"], names=names)
+    assert train.columns == ["c=p", "c=q", "a"]
+    for text in ("q,5,1\np,6,0\n", "a,c,y\n5,q,1\n6,p,0\n", "c,a\nq,5\np,6\n"):
+        _, later = run(text, like=tmp_path / "train.h5")
+        assert later.X.tolist() == [[0, 1, 5], [1, 0, 6]]
+    run("c,a,y\np,1,0\nq,2,1\n", "named.h5", label="y", one_hot=["c"])
+    _, later = run("q,5,1\np,6,0\n", like=tmp_path / "named.h5", names=names)
+    assert later.X.tolist() == [[0, 1, 5], [1, 0, 6]]
+
+
+def test_a_folder_of_csv_is_all_its_files(run, tmp_path, ooc_fw):
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    (folder / "p1.csv").write_text("y,a\n1,3\n0,4\n")
+    (folder / "p0.csv.gz").write_bytes(gzip.compress(b"a,y\n1,0\n2,1\n"))
+    (folder / "_SUCCESS").write_text("")
+    _, found = run([folder], label="y")
+    assert (found.X[:, 0].tolist(), found.y.tolist()) == ([1, 2, 3, 4], [0, 1, 1, 0])
+    model = tmp_path / "out.model.h5"
+    ooc_fw("train", tmp_path / "out.h5", "-o", model, "--C", 100, "--gamma", 10).done()
+    assert ooc_fw("predict", model, folder).out.split() == ["0", "1", "1", "0"]
+    assert load_model(model).predict(folder).tolist() == [0, 1, 1, 0]
+    assert ooc_fw("evaluate", model, folder, "--json").json()["accuracy"] == 1
+    assert "csv" in ooc_fw("info", folder, "--label", "y").out
 
 
 @pytest.mark.parametrize("is_csv", [True, False])
