@@ -412,7 +412,11 @@ class ConvertOptions(_Checked):
     labels: str | os.PathLike[str] | None = option(
         None, "file of labels (.npy), if they are not with the rows", metavar="FILE", read=file_name
     )
-    x_name: str = option("X", "array of the rows in a file of several arrays", metavar="NAME")
+    x_name: str | None = option(
+        None,
+        "array of the rows in a file of several arrays (default: X, or that of --like or MODEL)",
+        metavar="NAME",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ooc_fw.cli import common
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import feature_places
+from ooc_fw.data.labels import feature_places, label_map, rename
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.model.prediction import TableFile, Wanted, decide, like_training, rows_of_table
@@ -70,7 +70,7 @@ def apply_model(
             for values in decide(model, rows_like_training(), wanted, **how):
                 yield AppliedRows(values, labels)
             return
-        source = stack.enter_context(common.open_data(args, labels=with_labels))
+        source = stack.enter_context(common.open_data(args, model.origin, labels=with_labels))
         how["dask"] = stack.enter_context(common.open_workers(args))
         n_rows = source.n_rows
         progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))
@@ -103,7 +103,11 @@ def parsed_rows(
             f"{args.data} is a table, and the model does not know how to turn columns into "
             f"features; convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
         )
-    return _parsed(model, args, kind if is_table else "", with_labels=with_labels)
+    blocks = _parsed(model, args, kind if is_table else "", with_labels=with_labels)
+    if with_labels and "labels_as" in model.origin:
+        new = label_map(model.origin["labels_as"])
+        return ((rename(labels, new), rows) for labels, rows in blocks)
+    return blocks
 
 
 def _parsed(

@@ -29,11 +29,13 @@ def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -
     return record(**given | values)
 
 
-def open_data(args: argparse.Namespace, *, labels: bool = True) -> RowSource:
-    """Open the source that DATA names; without `labels`, rows may lack labels."""
+def open_data(
+    args: argparse.Namespace, like: Mapping[str, str] | None = None, *, labels: bool = True
+) -> RowSource:
+    """Open the source that DATA names, by the origin of a model; `labels` says if they matter."""
     names = ("label", "labels", "x_name") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    return open_source(args.data, **given)
+    return open_source(args.data, like=like or {}, **given)
 
 
 def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:

@@ -23,7 +23,7 @@ def certify(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
     with (
-        common.open_data(args) as source,
+        common.open_data(args, model.origin) as source,
         Waiting("certify", source.n_rows, quiet=args.quiet) as tell,
     ):
         found = model.certify(source, threads=args.threads, dask=args.dask, on_rows=tell)
@@ -52,7 +52,10 @@ def importance(args: argparse.Namespace) -> int:
         check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows
-    with common.open_data(args, labels=False) as source, common.open_workers(args) as workers:
+    with (
+        common.open_data(args, model.origin, labels=False) as source,
+        common.open_workers(args) as workers,
+    ):
         total = min(source.n_rows, rows or source.n_rows)
         with Waiting("importance", total, quiet=args.quiet) as progress:
             options = {"threads": args.threads, "dask": workers, "on_rows": progress}
@@ -107,6 +110,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "classes": [format_label(value) for value in classes],
         "scaling": model.scaling and model.scaling.kind,
         "log1p": model.scaling and model.scaling.log1p,
+        **{name: model.origin.get(name) for name in ("x_name", "label", "labels_as")},
         "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }

@@ -52,17 +52,16 @@ def run(args: argparse.Namespace) -> int:
         table = csv.writer(file, lineterminator="\n")
         if is_table:
             table.writerow(_titles(args, model, names))
-        for results in in_order(blocks, args.data):
+        for ids, results in in_order(blocks, args.data):
             first = results[:, 0]
             unknown = without_value(results) if of_numbers else first < 0
             n_unknown += int(np.count_nonzero(unknown))
-            places = range(n_rows, n_rows + len(results))
             n_rows += len(results)
             classes = [] if of_numbers else first.astype(np.int64).tolist()
             labels = [] if of_numbers else [[words[place] for place in classes]]
             numbers = results[:, len(labels) :].T.tolist()
             if is_table:
-                table.writerows(zip(places, *labels, *numbers, strict=True))
+                table.writerows(zip(ids, *labels, *numbers, strict=True))
             elif numbers:
                 rows = zip(*numbers, strict=True)
                 lines = [" ".join([f"{number:.17g}" for number in row]) for row in rows]
@@ -119,28 +118,32 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Fl
     return np.column_stack(columns)
 
 
-def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[Float64Array]:
-    """Yield values in the order of the user's rows; shuffled rows wait in RAM until all are known.
+def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[tuple[list[int], Float64Array]]:
+    """Yield the rows' numbers in the user's input, and values, by these numbers.
 
-    InputError, which names the input, unless the row numbers are 0 to n_rows - 1, each once.
+    Shuffled rows wait in RAM until all are known. InputError, which names the file, unless each of
+    them has a number of its own.
     """
-    wrong = f"the row numbers stored in {name} do not name each of its rows once; write it again "
-    wrong += "with ooc-fw convert"
     held = np.empty((0, 1))
-    missing = np.ones(0, bool)
+    numbers = np.empty(0, np.int64)
+    done = 0
     for values, _, row_ids, n_rows in blocks:
+        stop = done + len(values)
         if row_ids is None:
-            yield values
-            continue
-        if len(held) == 0:
+            yield [*range(done, stop)], values
+        elif done == 0:
             held = np.empty((n_rows, values.shape[1]))
-            missing = np.ones(n_rows, bool)
-        if row_ids.min() < 0 or row_ids.max() >= n_rows:
-            raise InputError(wrong)
-        missing[row_ids] = False
-        held[row_ids] = values
-    if missing.any():
-        raise InputError(wrong)
+            numbers = np.full(n_rows, -1)
+        if row_ids is not None:
+            held[done:stop] = values
+            numbers[done:stop] = row_ids
+        done = stop
+    order = np.argsort(numbers)
+    if np.diff(numbers[order], prepend=-1).min(initial=1) < 1:
+        raise InputError(
+            f"the row numbers stored in {name} do not name each of its rows once; write it again "
+            f"with ooc-fw convert"
+        )
     step = 1 << 14
-    for start in range(0, len(held), step):
-        yield held[start : start + step]
+    for part in (order[start : start + step] for start in range(0, len(order), step)):
+        yield numbers[part].tolist(), held[part]

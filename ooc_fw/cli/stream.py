@@ -162,7 +162,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         common.refuse_given(args, ("label", "labels", "x_name"), why)
         yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based, exact=True))
     else:
-        with common.open_data(args) as source:
+        with common.open_data(args, {} if before is None else before.origin) as source:
             rows = (
                 without_offsets(source, args.kernel) if before is None else suited(before, source)
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
 from ooc_fw.data.labels import check_labels, feature_places
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_source, warn_of_origin
 from ooc_fw.data.rows import CSRRows, take_columns
 from ooc_fw.data.sources import block_slices
 from ooc_fw.options import ConvertOptions
@@ -22,15 +22,16 @@ from ooc_fw.system.errors import InputError
 class ArrayInput(Reader):
     """The rows and labels of a file that `open_source` can open."""
 
-    def __init__(self, path: str, options: ConvertOptions) -> None:
+    def __init__(self, path: str, options: ConvertOptions, origin: Mapping[str, str]) -> None:
         super().__init__(path)
         self.source = self.enter_context(
             open_source(
                 path,
                 options.labels,
                 x_name=options.x_name,
-                label=options.label or "y",
+                label=options.label,
                 missing_labels=options.missing_labels,
+                like={name: known for name, known in origin.items() if name != "labels_as"},
             )
         )
         if self.source.scaling is not None:
@@ -67,9 +68,11 @@ class ArrayEncoder(readers.Encoder):
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns
+        self.origin = first.origin
         self._width = first.n_features if like is None else like.n_features
         self._places = {}  # for each array, the places of the columns; None: all, in order
         for one in inputs:
+            warn_of_origin(one.source, self.origin if like is None else like.origin)
             self._places[one.name] = feature_places(one.source.columns, self.columns, one.name)
             if self._places[one.name] is None and one.source.n_features != self._width:
                 raise InputError(

@@ -165,7 +165,7 @@ class _Conversion:
         self.encoder: readers.Encoder
         new = options.labels_as
         if new is None and like is not None:
-            new = like.labels_as
+            new = like.origin.get("labels_as")
         words = () if like is None else like.words
         label_of = None if new is None else label_map(new)
         labels = readers.LabelNumbers(words, label_of, ", ".join(names))
@@ -187,7 +187,8 @@ class _Conversion:
             self.inputs = tables
             self.encoder = TableEncoder(tables, record, options, like, labels)
         else:
-            arrays = [stack.enter_context(ArrayInput(one, options)) for one in names]
+            origin = {} if like is None else like.origin
+            arrays = [stack.enter_context(ArrayInput(one, options, origin)) for one in names]
             self.inputs = arrays
             self.encoder = ArrayEncoder(arrays, options, like, labels)
         self.options = options
@@ -267,6 +268,10 @@ class _Conversion:
         if self.n_columns > n_features:
             n_more = self.n_columns - n_features
             self.notes.append(f"{n_more} features beyond {n_features} are left out")
+        origin = encoder.origin
+        if encoder.labels.new is not None and encoder.labelled:
+            pairs = sorted(encoder.labels.new.items())
+            origin = {**origin, "labels_as": ",".join(map("=".join, pairs))}
         return Layout(
             n_rows=self.n_rows,
             n_features=n_features,
@@ -282,7 +287,7 @@ class _Conversion:
             targets=self.options.targets,
             columns=encoder.columns,
             table=encoder.table,
-            labels_as=encoder.labels.new,
+            origin=origin,
             n_encoded=encoder.n_encoded,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -189,6 +190,7 @@ class Encoder(ABC):
     columns: Sequence[str] | None = None  # names of the features
     n_encoded = 0  # number of target-encoded columns, if their labels have to be added up
     labelled = True  # whether there are labels
+    origin: Mapping[str, str] = MappingProxyType({})  # see `RowSource.origin`
     labels: LabelNumbers
 
     @abstractmethod

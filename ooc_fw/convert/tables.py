@@ -23,7 +23,6 @@ import numpy.typing as npt
 from ooc_fw.convert.readers import Place, Reader, Words
 from ooc_fw.data import formats
 from ooc_fw.data.containers import open_file
-from ooc_fw.data.converted import LABELS_AS
 from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.labels import MISSING_LABELS, plain_word
 from ooc_fw.data.opening import open_source
@@ -289,7 +288,7 @@ class TrainingFile:
     columns: Sequence[str] | None = None  # names of its features
     table: str | None = None  # `TableRecord` as JSON, if it comes from a table
     targets: bool = False  # whether its labels are targets of a regression
-    labels_as: str | None = None  # the --labels-as that made its labels
+    origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -309,7 +308,6 @@ def read_like(path: str) -> TrainingFile:
     with open_source(path) as source, open_file(path) as file, formats.reading(path):
         labels = file.get("y")
         attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
-        maps = formats.get_texts(attributes, LABELS_AS) or (None,)
         names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)
         if names is None and "class_names" in file.attrs:
             names = file.attrs["class_names"].tolist()
@@ -322,5 +320,5 @@ def read_like(path: str) -> TrainingFile:
             source.columns,
             source.table,
             bool(source.targets),
-            maps[0],
+            source.origin,
         )

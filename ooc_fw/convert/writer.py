@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -18,7 +19,15 @@ import numpy as np
 from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
 from ooc_fw.data import converted
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.formats import COLUMNS, LABEL_NAMES, RECORD, TARGETS, as_bytes
+from ooc_fw.data.formats import (
+    COLUMNS,
+    LABEL_NAMES,
+    N_INPUT,
+    ORIGIN,
+    RECORD,
+    TARGETS,
+    as_bytes,
+)
 from ooc_fw.data.labels import label_values, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
@@ -79,7 +88,8 @@ class Layout:
     targets: bool = False  # whether labels are targets of a regression
     columns: Sequence[str] | None = None  # names of the features
     table: str | None = None  # `TableRecord` as JSON, if features come from a table
-    labels_as: Mapping[str, str] | None = None  # new label for each old one
+    origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
+    n_input: int | None = None  # number of rows of the input; None: `n_rows`
     n_encoded: int = 0  # number of columns that are target-encoded by the labels of these rows
 
 
@@ -249,6 +259,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
             "shuffled": layout.shuffled,
             "shuffle_seed": layout.seed,
             "mean_square_norm": statistics.mean_square_norm,
+            N_INPUT: layout.n_input,
             TARGETS: layout.targets or None,
         }
         known = {name: value for name, value in attributes.items() if value is not None}
@@ -260,9 +271,8 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
             self.attrs[RECORD] = as_bytes(layout.table)
         if layout.label_names is not None:
             self["y"].attrs[LABEL_NAMES] = as_bytes(layout.label_names)
-        if layout.labels_as is not None and layout.labelled:
-            pairs = ",".join(map("=".join, sorted(layout.labels_as.items())))
-            self["y"].attrs[converted.LABELS_AS] = as_bytes(pairs)
+        if layout.origin:
+            self.attrs[ORIGIN] = as_bytes(json.dumps(layout.origin))
         self["mean"] = statistics.mean
         layout.scaling.write(self)
         self.attrs["complete"] = 1
@@ -284,8 +294,8 @@ def split(
 ) -> list[dict[str, Any]]:
     """Write the `test_rows` to the second of two files, and all other rows to the first.
 
-    Rows keep their order and what is known about them, and get new numbers. The files appear after
-    both are written. Returns output, n_rows and class_counts for each.
+    Rows keep their order, their numbers in the input, and what is known about them. The files
+    appear after both are written. Returns output, n_rows and class_counts for each.
     """
     words = None
     targets = source.has_labels and bool(source.targets)
@@ -307,6 +317,8 @@ def split(
         label_names=None if words is None else words.tolist(),
         targets=targets,
         columns=source.columns,
+        origin=source.origin,
+        n_input=source.n_input,
     )
     reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -318,7 +330,6 @@ def split(
             n_encoded = 0 if cells is None else cells.shape[1]
             own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
             with part, DatasetWriter(path, own) as writer:
-                row_ids = np.argsort(np.argsort(part.row_ids(0, part.n_rows)))  # numbered anew
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     here = slice(start, start + len(rows))
                     labels: AnyArray = np.zeros(len(rows))
@@ -327,7 +338,8 @@ def split(
                     if words is not None:
                         labels = np.searchsorted(words, labels)
                     known_cells = None if cells is None else cells[here]
-                    writer.append(rows, labels.astype(float), row_ids[here], cells=known_cells)
+                    row_ids = part.row_ids(here.start, here.stop)
+                    writer.append(rows, labels.astype(float), row_ids, cells=known_cells)
                 writer.finish()
             counts = writer.class_counts
             reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})

@@ -8,6 +8,7 @@ AnnData object in RAM has the same parts as its file.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -73,25 +74,39 @@ def find(group: Node, path: str) -> Any:
 
 
 def open_container(
-    root: Node, labels: Sliceable | None = None, x_name: str = "X", label: str | None = "y"
+    root: Node, x_names: Sequence[str] = ("X",), y_names: Sequence[str] = ("y",)
 ) -> RowSource:
-    """Open the rows `x_name` in a group or in `parts_of`; `labels`, if given, replace its own."""
+    """Open rows and labels in a group or in `parts_of`; without `y_names` there are no labels.
+
+    A converted file takes the last of the names, and all others take the first. If the user gave
+    one name only, there must be labels of this name.
+    """
     path = path_of(root)
     with reading(path):
-        rows = _find_rows(root, x_name)
         is_own = is_converted(root)
+        x_name = x_names[-is_own].strip("/")
+        rows = _find_rows(root, x_name)
         sums = read_checksums(root) if is_own else {}
-        is_named = labels is None and label is not None and rows is not root
-        if is_named:
-            labels = _find_labels(root, str(label), sums)
+        labels = None
+        label = ""
+        if y_names and rows is not root:
+            label = y_names[-is_own]
+            labels = _find_labels(root, label, sums, is_given=len(y_names) == 1)
         is_table = is_own and x_name == "X"  # the attributes of a converted file describe X
         source = open_rows(rows, labels, sums if is_table else {})
         source.name = path
-        if is_own and is_named and label == "y":
+        if is_own and labels is not None and label == "y":
             source.targets = bool(root.attrs.get(formats.TARGETS, False))
+        origin = {"x_name": x_name}
         if is_table:
             _adopt(source, root, sums)
-        beside = re.fullmatch(r"(.*/)?(X|layers/[^/]+)", x_name.strip("/"))
+            origin = json.loads(as_text(root.attrs.get(formats.ORIGIN, "{}")))
+        if labels is None or label != "y":  # the origin tells nothing of such labels
+            origin = {name: origin[name] for name in origin if name == "x_name"}
+        if labels is not None and label != "y":
+            origin["label"] = label
+        source.origin = {} if rows is root else origin
+        beside = re.fullmatch(r"(.*/)?(X|layers/[^/]+)", x_name)
         if beside is not None and source.columns is None:
             names = _names_in(root, f"{beside[1] or ''}var")
             source.columns = names if names and len(names) == source.n_features else None
@@ -216,19 +231,20 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     if mean is not None and np.isfinite(norm) and np.isfinite(mean[:]).all():
         source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
     source.ids = array("row", source.n_rows)
+    source.n_input = int(attributes.get(formats.N_INPUT, source.n_rows))
     cells = array("categories", source.n_rows)
     if cells is not None:
         classes = None if attributes.get(formats.TARGETS, False) else attributes["class_names"]
         source.categories = Categories(cells, array("y", source.n_rows), classes)
 
 
-def _find_labels(root: Node, label: str, sums: Sums) -> Sliceable | None:
-    """Labels at `label` or ``obs/label``; None if there are none and `label` is the default."""
+def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Sliceable | None:
+    """Labels at `label` or ``obs/label``; None if there are none and no other name `is_given`."""
     for place in (label, f"obs/{label}"):
         node = find(root, place)
         if node is not None:
             return labels_in(node, f"{path_of(root)}: {label!r}", sums if place == "y" else {})
-    if label == "y":
+    if label == "y" or not is_given:
         return None
     has = ", ".join([*root, *(f"obs/{name}" for name in find(root, "obs") or ())])
     raise InputError(f"{path_of(root)} has no labels {label!r}; it has {has}")

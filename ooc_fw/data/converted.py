@@ -24,7 +24,6 @@ FORMAT_VERSION = 1  # newest layout of converted files that this version reads
 # Bytes of a stretch. It is short enough that a read of a few hundred kilobytes is checked at little
 # extra cost, and long enough that checksums take only a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
-LABELS_AS = "labels_as"  # attribute of labels: the maps that made them
 CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
 # Oldest and newest HDF5 format for the structures of a file; older formats have no checksums.
 LIBRARY_VERSIONS = ("v110", "v110")

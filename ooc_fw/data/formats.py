@@ -158,8 +158,10 @@ def files_of(path: Any, kind: str) -> list[Any]:
 
 LABEL_NAMES = "label_names"  # attribute of labels: the words for 0, 1, ...
 # Attributes of a data file: whether its labels are targets of a regression, the names of its
-# features, and a record as JSON of how they came from the columns of a table.
+# features, and a record as JSON of how they came from the columns of a table. Then the number of
+# rows of the input, and what is known of it as JSON.
 TARGETS, COLUMNS, RECORD = "targets", "columns", "table"
+N_INPUT, ORIGIN = "n_input", "origin"
 
 
 def as_text(value: Any) -> str:

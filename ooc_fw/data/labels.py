@@ -130,6 +130,26 @@ def new_labels(labels: Iterable[object], new: Mapping[str, str], name: str) -> l
     return words
 
 
+def rename(labels: AnyArray, new: Mapping[str, str]) -> AnyArray:
+    """Rename labels as those of the training rows were; one that is new or unknown stays."""
+    values, rows = np.unique(labels, return_inverse=True)
+    stay = {*new.values(), *MISSING_LABELS}
+    words = [plain_word(value) for value in values.tolist()]
+    found = [new.get(word, word if word in stay else new.get("*", word)) for word in words]
+    of_numbers = all(map(is_label_number, {*found} - MISSING_LABELS))
+    named = np.array([float(word or "nan") for word in found] if of_numbers else found)
+    return named[rows]
+
+
+def renamed(labels: Any, text: str) -> ReadArray:
+    """Labels, perhaps in a file, after a `rename` that is written as for `label_map`."""
+    new = label_map(text)
+    dtype = np.float64 if all(map(is_label_number, new.values())) else np.str_
+    array = ReadArray((len(labels),), dtype, lambda *part: rename(labels[slice(*part)], new))
+    array.kept_bytes = getattr(labels, "kept_bytes", 0)
+    return array
+
+
 def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
     """Which labels are missing."""
     if labels.dtype.kind == "f":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,21 +18,24 @@ from ooc_fw.data import containers, formats
 from ooc_fw.data.arrays import Sliceable, open_npy, path_of
 from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import are_missing, encode_labels, iter_labels
+from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, renamed
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, draw_parts
 from ooc_fw.options import SHARE, Option, TrainOptions
 from ooc_fw.system.errors import DamageError, InputError
 
+logger = logging.getLogger(__name__)
+
 
 def open_source(
     data: Any,
     labels: Any = None,
     *,
-    x_name: str = "X",
-    label: str | None = "y",
+    x_name: str | None = None,
+    label: str | None = None,
     missing_labels: str = "refuse",
+    like: Mapping[str, str] = MappingProxyType({}),
 ) -> RowSource:
     """Open labelled rows in any kind of storage, without loading them.
 
@@ -40,12 +45,17 @@ def open_source(
         Path of HDF5, AnnData, zarr or .npy; array of numpy, scipy.sparse, h5py, zarr or Dask, or a
         group with rows in it; AnnData object. A `RowSource` is returned as it is.
     labels : path of a .npy file, array (in RAM, of h5py, zarr or Dask) or name, optional
-        One label per row, instead of the labels in the file. A name selects labels in `data`.
-    x_name, label : str
-        Names of rows and labels in an HDF5 file, a zarr store or an AnnData object. They are paths
-        such as "layers/counts", "obsm/X_pca" and "obs/cell_type"; "obs/" may be left out.
+        One label for each row of the user's own input, instead of the labels in the file: rows of a
+        converted file may be shuffled, or a part of the input. A name selects labels in `data`.
+    x_name, label : str, optional
+        Names of rows and labels in an HDF5 file, a zarr store or an AnnData object: those of `like`
+        by default, else "X" and "y". They are paths such as "layers/counts", "obsm/X_pca" and
+        "obs/cell_type"; "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
         Whether a row without a label is an error or is left out.
+    like : mapping
+        The `origin` of the training rows. Labels that the file did not rename are renamed like
+        theirs (``convert --labels-as``).
 
     Returns
     -------
@@ -67,62 +77,78 @@ def open_source(
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         name = label = labels  # it is the name of labels in the data
         labels = None
+    # A converted file has its rows and labels at the last of these places.
+    x_names = (x_name,) if x_name else (like.get("x_name", "X"), "X")
+    y_names = (label,) if label else (like.get("label", "y"), "y")
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
     given = None if labels is None else _open_labels(labels)
-    source = _open(data, given, x_name, label if given is None else None)
-    if name is not None and not source.has_labels:
-        source.close()
-        raise InputError(f"{name!r} is neither a file of labels nor a name in {source.name}")
-    if missing_labels == "refuse" or not source.has_labels:
-        return source
-    missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
-    if not missing.any():
-        return source
-    labelled = SubsetSource(source, np.flatnonzero(~missing))
-    labelled.callback(source.close)
-    return labelled
+    with ExitStack() as after_error:
+        source = after_error.enter_context(_open(data, x_names, y_names if given is None else ()))
+        if given is not None:
+            source.label_rows(source.by_row(given, "labels"))
+        if name is not None and not source.has_labels:
+            raise InputError(f"{name!r} is neither a file of labels nor a name in {source.name}")
+        if source.has_labels and "labels_as" in {*like} - {*source.origin}:
+            new = like["labels_as"]
+            source.label_rows(renamed(source._labels, new), labels_as=new)
+        if missing_labels == "drop" and source.has_labels:
+            missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
+            if missing.any():
+                labelled = SubsetSource(source, np.flatnonzero(~missing))
+                labelled.callback(source.close)
+                source = labelled
+        after_error.pop_all()
+    return source
 
 
-def _open(data: Any, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
-    """Open rows, with the `given` labels or else those called `label`."""
+def warn_of_origin(source: RowSource, origin: Mapping[str, str]) -> None:
+    """Warn if the rows have another name in their file than the training rows of this `origin`."""
+    names = source.origin.get("x_name"), origin.get("x_name")
+    if None not in names and names[0] != names[1]:
+        words = "the rows of %s are its %s, but the training rows were %s; see --x-name"
+        logger.warning(words, source.name, *names)
+
+
+def _open(data: Any, *names: tuple[str, ...]) -> RowSource:
+    """Open rows, with the names for `open_container`."""
     if isinstance(data, str | os.PathLike):
-        return _open_path(os.fspath(data), given, x_name, label)
+        return _open_path(os.fspath(data), *names)
     if is_annotated(data):
-        return open_container(parts_of(data), given, x_name, label)
+        return open_container(parts_of(data), *names)
     if containers.is_group(data):
-        return open_container(data, given, x_name, label)
-    return open_rows(data, given)
+        return open_container(data, *names)
+    return open_rows(data)
 
 
-def _open_path(path: str, given: Sliceable | None, x_name: str, label: str | None) -> RowSource:
+def _open_path(path: str, *names: tuple[str, ...]) -> RowSource:
     """Open rows in a file or store."""
     kind = _kind_of(path)
     if kind == "npy":
-        source = open_rows(open_npy(path), given)
+        source = open_rows(open_npy(path))
     elif kind == "zarr":
         with formats.reading(path):
             import zarr
 
             root = zarr.open(path, mode="r")
-        source = _open(root, given, x_name, label)
+        source = _open(root, *names)
     else:
         with ExitStack() as resources:
             root = containers.open_file(path)
             resources.callback(containers.close_file, root)
-            source = open_container(root, given, x_name, label)
+            source = open_container(root, *names)
             source.callback(resources.pop_all().close)
     source.name = path
     seen = (*source.stamps.values(),)
-    source.recipe = _reopen, (os.path.abspath(path), x_name, label, seen)
+    source.recipe = _reopen, (os.path.abspath(path), seen, *names)
     return source
 
 
 @functools.lru_cache(maxsize=16)
-def _reopen(path: str, x_name: str, label: str | None, seen: tuple[Any, ...]) -> RowSource:
+def _reopen(path: str, seen: tuple[Any, ...], *names: tuple[str, ...]) -> RowSource:
     """Open a file again in another process; all tasks there share the source."""
-    source = _open_path(path, None, x_name, label)
-    if source.recipe != (_reopen, (path, x_name, label, seen)):
+    source = _open_path(path, *names)
+    if source.recipe != (_reopen, (path, seen, *names)):
         source.close()
         raise InputError(
             f"{source.name} is not the file it was when the work began; start again, and give all "
@@ -167,10 +193,13 @@ def _open_labels(labels: Any) -> Sliceable:
 
 @contextmanager
 def borrow_source(
-    X: Any, labels: Any = None, columns: Sequence[str] | None = None
+    X: Any,
+    labels: Any = None,
+    columns: Sequence[str] | None = None,
+    like: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[RowSource]:
     """Source of `X`, with these names of features; closed afterwards unless `X` itself is one."""
-    source = open_source(X, labels)
+    source = open_source(X, labels, like=like)
     if columns is not None:
         source.columns = columns
     with nullcontext() if source is X else source:

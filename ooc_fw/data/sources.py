@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -59,6 +60,9 @@ class StoredStatistics:
         return 2 * spread if spread > ROUNDING * self.mean_square_norm else 0.0
 
 
+# Facts of a source that hold for all sources that are made from it.
+_FACTS = ("sparse", "shuffled", "scaling", "columns", "table", "targets", "n_input", "origin")
+
 FileStamp: TypeAlias = tuple[int, int]  # size of a file in bytes, time of change in nanoseconds
 
 
@@ -104,7 +108,10 @@ class RowSource(ExitStack):
     categories: Categories | None = None  # categories that are target-encoded; None: none are
     targets: bool | None = None  # whether labels are targets; None: unknown
     kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
-    ids: Sliceable | None = None  # place of each row in the original text; None: the row number
+    ids: Sliceable | None = None  # place of each row in the user's own input; None: the row number
+    n_input: int  # number of rows of that input
+    # What is known of where rows and labels come from: "x_name", "label" and "labels_as".
+    origin: Mapping[str, str] = MappingProxyType({})
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None
     # A function that runs before each read; it raises if there is no time for it.
@@ -130,15 +137,11 @@ class RowSource(ExitStack):
         self.chunk_rows = min(self.n_rows, chunk_rows or self.rows_in(CHUNK_BYTES))
         self.max_gap = self.rows_in(256 << 10)  # a second read would take longer
         self.span_rows = max(self.chunk_rows, self.rows_in(CHUNK_BYTES))
-        if labels is not None and len(labels) != self.n_rows:
-            raise InputError(
-                f"{name} has {self.n_rows} rows but {len(labels)} labels; give one label a row"
-            )
-        self._labels = labels
+        self.n_input = self.n_rows
+        self._labels = None if labels is None else self.by_row(labels, "labels")
         self._parents = parents
-        for fact in ("sparse", "shuffled", "scaling", "columns", "table", "targets"):
-            if parents:
-                setattr(self, fact, getattr(parents[0], fact))
+        for fact in _FACTS if parents else ():
+            setattr(self, fact, getattr(parents[0], fact))
         self.stamps: dict[str, FileStamp] = {}  # by file; the files of the rows must not change
         self._counting = threading.Lock()
         self.rows_read = 0
@@ -230,6 +233,32 @@ class RowSource(ExitStack):
         self._check_range(start, stop)
         ids = np.arange(start, stop) if self.ids is None else self.ids[start:stop]
         return np.asarray(ids, dtype=np.int64)
+
+    def by_row(self, given: Sliceable, what: str) -> Sliceable:
+        """Values `given` for the rows of the user's own input, in the order of this source.
+
+        InputError unless each row of the input has one. A source that the user opened has an order
+        of its own, and needs no such match.
+        """
+        if len(given) != self.n_input:
+            part = f" of an input of {self.n_input}" * (self.n_input != self.n_rows)
+            raise InputError(
+                f"{self.name} has {self.n_rows} rows{part} but {len(given)} {what}; give one for "
+                f"each row of the input, in its order"
+            )
+        if self.ids is None:
+            return given
+        ids = self.row_ids(0, self.n_rows)
+        if ids.min() < 0 or ids.max() >= self.n_input:
+            raise InputError(f"{self.name} has row numbers of no input; convert it again")
+        return np.asarray(given[0 : len(given)])[ids]
+
+    def label_rows(self, labels: Sliceable, **origin: str) -> None:
+        """Replace the labels; `origin` is what is known of the new ones."""
+        self._labels = labels
+        if isinstance(labels, np.ndarray):
+            self.kept_bytes += labels.nbytes
+        self.origin = {**self.origin, **origin}
 
     @contextmanager
     def limited(self, check: Callable[[], None]) -> Iterator[None]:

@@ -8,6 +8,7 @@ has arrays of all classifiers. Formats 1 and 3 are exact models, 2 landmark mode
 
 from __future__ import annotations
 
+import json
 import os
 from io import BytesIO
 from itertools import pairwise
@@ -36,7 +37,7 @@ FORMAT = 5  # format of new files; older formats can be read
 
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon")
-_TEXTS = ("table", "run")
+_TEXTS = ("table", "origin", "run")
 _VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
 _ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
@@ -53,6 +54,8 @@ def content_of(model: Model) -> bytes:
             file.attrs[name] = getattr(model.kernel, name)
         for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS):
             value = getattr(model, name)
+            if name == "origin":
+                value = json.dumps(dict(value)) if value else None
             if value is not None and name in _ATTRIBUTES:
                 file.attrs[name] = float(value)
             elif value is not None:
@@ -142,6 +145,7 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     for name in _TEXTS:
         if name in file:
             fields[name] = _vector_of(file[name], np.uint8).tobytes().decode("utf-8")
+    fields["origin"] = json.loads(fields.get("origin", "{}"))
     for name, dtype in _VECTORS.items():
         if name in file:
             fields[name] = _vector_of(file[name], dtype)

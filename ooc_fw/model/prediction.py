@@ -30,6 +30,7 @@ from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import feature_places
+from ooc_fw.data.opening import warn_of_origin
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import (
     AnyArray,
@@ -72,6 +73,7 @@ def suited(model: Model, source: RowSource) -> RowSource:
 
     A source that records its scaling is used as it is. All other sources hold raw rows.
     """
+    warn_of_origin(source, model.origin)
     places = feature_places(source.columns, model.columns, source.name)
     if places is not None:
         source = ColumnSource(source, places)
@@ -422,4 +424,5 @@ def training_file(model: Model, name: str) -> TrainingFile:
         columns=model.columns,
         table=model.table,
         targets=model.spread is not None,
+        origin=model.origin,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +69,8 @@ class Model:
     epsilon: float | None = None  # regression: largest error that costs nothing
     columns: tuple[str, ...] | None = None  # names of the features, if they are known
     table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
+    # Where the training rows come from, see `RowSource.origin`.
+    origin: Mapping[str, str] = field(default_factory=dict)
     # A bit for each training row (`numpy.packbits`): 0 if its weight is 0. None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
     run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
@@ -147,9 +149,9 @@ class Model:
     ) -> Model:
         """Make a model of the result of training: a landmark solution, or one for each pair.
 
-        Scaling, names of features and table come from `data`. With several pairs, `vectors` are the
-        rows of `ooc_fw.model.machines.union_of_rows`; with landmarks, `penalties` are those of all
-        training rows. `given` has the other fields: kernel, C, and those of the task.
+        Scaling, names of features, table and origin come from `data`. With several pairs, `vectors`
+        are the rows of `ooc_fw.model.machines.union_of_rows`; with landmarks, `penalties` are those
+        of all training rows. `given` has the other fields: kernel, C, and those of the task.
         """
         if isinstance(solution, LandmarkSolution):
             rows = solution.rows
@@ -189,6 +191,7 @@ class Model:
             penalties=penalties,
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
+            origin=getattr(data, "origin", {}),
             **given,
         )
 
@@ -235,7 +238,7 @@ class Model:
             blocks = (rows for _, rows in rows_of_table(self, table))
             parts = decide(self, like_training(self, blocks), wanted, threads=threads)
             return np.concatenate([none, *parts])
-        with borrow_source(X) as source:
+        with borrow_source(X, like=self.origin) as source:
             parts = decide(self, source, wanted, threads=threads, dask=dask)
             values = np.concatenate([none, *parts])
             if X is not source and source.ids is not None:
@@ -304,7 +307,7 @@ class Model:
         It is the root mean square derivative of the decision value, or the prediction, by the
         column, times the standard deviation of the column.
         """
-        with borrow_source(X) as source, borrow_workers(dask, threads) as workers:
+        with borrow_source(X, like=self.origin) as source, borrow_workers(dask, threads) as workers:
             return importance_of(self, source, rows, on_rows or (lambda _: None), workers)
 
     def certify(
@@ -328,7 +331,7 @@ class Model:
 
         given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
         tell = on_rows or (lambda _: None)
-        with borrow_source(X, y) as source:
+        with borrow_source(X, y, like=self.origin) as source:
             return certify_model(self, source, given, threads, dask, tell)
 
     def weights(self) -> Float64Array:

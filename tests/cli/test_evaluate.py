@@ -51,7 +51,7 @@ def test_measures_are_those_of_scikit_learn(ooc_fw, here, judged):
 
 def test_measures_of_a_regression(ooc_fw, here):
     targets = np.load("amounts.npy")
-    found = load_model("numbers.h5").predict(open_dataset("d.h5"))
+    found = load_model("numbers.h5").predict("d.h5")
     result = ooc_fw("evaluate", "numbers.h5", "d.h5", "--labels", "amounts.npy", "--json").json()
     expected = {
         "r2": metrics.r2_score(targets, found),
