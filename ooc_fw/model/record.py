@@ -191,7 +191,7 @@ class Model:
             penalties=penalties,
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
-            origin=getattr(data, "origin", {}),
+            origin=dict(getattr(data, "origin", {})),
             **given,
         )
 
