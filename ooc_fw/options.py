@@ -306,7 +306,7 @@ class TaskOptions(_Checked):
 
     contamination: float | None = option(
         None,
-        "share of training rows that count as novel (default: only rows below the margin)",
+        "share of new ordinary rows that may be called novel (default: rows below the margin are)",
         **SHARE | {"high": 0.5},
     )
     epsilon: float = option(

@@ -244,8 +244,8 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
     The score of a row is its kernel value with the centre of a ball around the training rows. A row
     is novel if its score is below `offset_`. This is scikit-learn's ``OneClassSVM`` with squared
     slacks. In place of ``nu`` give `contamination`: `offset_` is then this quantile of the scores
-    of the training rows; otherwise it is the score at the margin. The product of `C` and the number
-    of rows matters. The gamma "auto" is four times as large as in the other estimators.
+    of rows that were held out; otherwise it is the score at the margin. The product of `C` and the
+    number of rows matters. The gamma "auto" is four times as large as in the other estimators.
 
     Parameters
     ----------

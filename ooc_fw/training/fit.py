@@ -7,6 +7,7 @@ to `ooc_fw.options.TASKS`.
 Probabilities are sigmoids of decision values. On its own training rows a classifier is too good,
 and a sigmoid fitted to them would be too sure. So some rows are held out: classifiers like the
 final ones are trained on the other rows, and sigmoids are fitted to their values for the held-out.
+A novelty model with `contamination` has a threshold that comes from held-out rows in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import encode_labels, read_targets
-from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import draw_parts
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
@@ -45,11 +46,17 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_label
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import check_memory, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
-from ooc_fw.training.tasks import scaled, settled, takes_all_rows
+from ooc_fw.training.tasks import (
+    fold_sizes,
+    scaled,
+    takes_all_rows,
+    threshold_of,
+    warn_of_novel,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +70,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
 PART_TOL = 1e-2
 """Relative gap of the classifiers that predict the held-out rows. With 1e-3, the Brier scores on
 ijcnn1 and a9a differ by 1e-5."""
+
+_FEW_ROWS = 5_000  # rows that eight trainings take a few seconds for
+_FIRST_SHARE = 0.6  # share of a time limit for the model itself; held-out rows have the rest
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,9 @@ def fit(
     if plan is None:
         plan = plan_model(problem, options, session)
         logger.info("%s", plan.kind)
+    within = plan.options
+    if isinstance(problem, NoveltyProblem) and problem.contamination is not None:
+        plan = plan.with_options(max_time=_first_share(within.max_time))
     warm = None if resumed is None else resumed.start(problem, plan.options)
     if session.checkpoint is not None:
         to_model = partial(model_of, problem, plan.options.C)
@@ -176,9 +189,14 @@ def fit(
         plan, landmarks = train_span(spanned, plan, session, warm)
         scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
-    if isinstance(problem, NoveltyProblem):
-        model = settled(model, problem, plan.options, session)
-    return Fit(problem, plan, model, pairs, landmarks, scope)
+    fitted = Fit(problem, plan, model, pairs, landmarks, scope)
+    if not isinstance(problem, NoveltyProblem):
+        return fitted
+    if problem.contamination is not None:
+        return replace(fitted, model=_settled(fitted, problem.contamination, within, session))
+    if plan.options.certify:  # `tune` compares many models, which are not certified
+        warn_of_novel(model, problem, plan.options)
+    return fitted
 
 
 def model_of(problem: Any, C: float, found: Any) -> Model:
@@ -255,7 +273,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     return result
 
 
-# -- probabilities -------------------------------------------------------------------------------
+# -- held-out rows -------------------------------------------------------------------------------
 
 
 def before_calibration(problem: ClassificationProblem, options: TrainOptions) -> TrainOptions:
@@ -270,8 +288,11 @@ def before_calibration(problem: ClassificationProblem, options: TrainOptions) ->
             f"the class {format_label(problem.classes[counts.argmin()])} has one only; leave out "
             f"this class or the probabilities"
         )
-    limit = options.max_time
-    return options if limit is None else replace(options, max_time=0.6 * limit)
+    return replace(options, max_time=_first_share(options.max_time))
+
+
+def _first_share(limit: float | None) -> float | None:
+    return None if limit is None else _FIRST_SHARE * limit
 
 
 def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator) -> Int64Array:
@@ -295,27 +316,84 @@ def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
     is raised if training is interrupted.
     """
     problem = fitted.problem
-    source = problem.source
-    deadline = session.deadline(options)
     rng = np.random.default_rng(options.seed)
-    train, rest = hold_out(source, choose_held_out(problem.codes, source.shuffled is True, rng))
-    wanted = replace(
-        fitted.plan.given,
-        tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
-        stopping="relative",
-        certify=False,
-        max_time=None if options.max_time is None else max(deadline.left(), 1e-3),
-    )
-    found = fit(problem.subset(train, train.rows), wanted, Session(session.callbacks, session.dask))
-    if Status(found.model.status).was_asked_for:
-        raise KeyboardInterrupt(found.signal)
-    with rest as part, part.limited(deadline.check):
-        blocks = decide(found.model, part, threads=wanted.threads, dask=session.dask)
-        values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
-    known = problem.codes[rest.rows]
+    held = choose_held_out(problem.codes, problem.source.shuffled is True, rng)
+    left = session.deadline(options).left()
+    found, values = _without(fitted, held, options, session, left)
+    known = problem.codes[held]
     classifiers = []
-    for k, (negative, positive) in enumerate(found.model.sides.tolist()):
+    for k, (negative, positive) in enumerate(found.sides.tolist()):
         here = (known == negative) | (known == positive) | (negative == REST)
         a, b = fit_sigmoid(values[here, k], known[here] == positive)
         classifiers.append(replace(fitted.model.classifiers[k], sigmoid_a=a, sigmoid_b=b))
     return replace(fitted.model, classifiers=classifiers)
+
+
+def _without(
+    fitted: Fit, held: Int64Array, options: TrainOptions, session: Session, seconds: float
+) -> tuple[Model, Float64Array]:
+    """A model like the `fitted` one of all other rows, and its decision values for the rows `held`.
+
+    The values have the shape (n_held, n_classifiers). The training of the model may take so many
+    `seconds` if the options have a time limit.
+    """
+    problem = fitted.problem
+    train, rest = hold_out(problem.source, held)
+    part = problem.subset(train, train.rows)
+    more = 1.0
+    if problem.task == "novelty":
+        # All rows share a sum of weights, so that fewer rows need a larger C.
+        more = problem.source.n_rows / train.n_rows
+        penalties = None if part.penalties is None else more * part.penalties
+        part = replace(part, penalties=penalties, contamination=None)
+    wanted = replace(
+        fitted.plan.given,
+        C=more * options.C,
+        tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
+        stopping="relative",
+        certify=False,
+        max_time=None if options.max_time is None else max(seconds, 1e-3),
+    )
+    found = fit(part, wanted, Session(session.callbacks, session.dask))
+    if Status(found.model.status).was_asked_for:
+        raise KeyboardInterrupt(found.signal)
+    with rest as rows, rows.limited(session.deadline(options).check):
+        blocks = decide(found.model, rows, threads=wanted.threads, dask=session.dask)
+        values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
+    return found.model, values
+
+
+def _settled(fitted: Fit, share: float, options: TrainOptions, session: Session) -> Model:
+    """The novelty model with an offset such that this share of new ordinary rows is novel.
+
+    Scores of held-out rows, in units of the margin, come from models of the other rows; the margin
+    of the model itself turns the threshold among them into its offset. If there is no time for
+    these models, a warning says that the margin remains the threshold.
+    """
+    model = fitted.model
+    source = fitted.problem.source
+    reason = "interrupted" if fitted.signal else ""
+    reason = "there is one row only" if source.n_rows == 1 else reason
+    # Models of seven eighths of the rows have nearly the scores of the model of all rows.
+    few = source.n_rows <= _FEW_ROWS
+    sizes = fold_sizes(source.n_rows, min(8, source.n_rows) if few else 4)
+    alone = replace(session, callbacks=(), checkpoint=None)  # the log is that of the model itself
+    try:
+        rng = np.random.default_rng(options.seed)
+        parts = draw_parts(source.n_rows, sizes, source.shuffled is True, rng) if not reason else ()
+        scores = []
+        for k, held in enumerate(parts):
+            left = session.deadline(options).left() / (len(parts) - k)
+            found, values = _without(fitted, held, options, alone, left)
+            scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
+    except OutOfTimeError:
+        reason = "no time left"
+    except KeyboardInterrupt:
+        reason = "interrupted"
+        model = replace(model, status=str(Status.INTERRUPTED))
+    if reason:
+        sentence = "%s: the threshold is the margin, not that of contamination %g"
+        logger.warning(sentence, reason, share)
+        return model
+    offset = (model.offset or 1.0) * threshold_of(np.concatenate(scores), share)
+    return replace(model, offset=offset)

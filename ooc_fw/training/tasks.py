@@ -40,15 +40,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.labels import encode_labels
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource, stretches
 from ooc_fw.data.views import SubsetSource
+from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import EXACT_ROWS, NoveltyProblem, RegressionProblem
-from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, format_label
 
 logger = logging.getLogger(__name__)
+
+MOST_HELD_OUT = 20_000
+"""Largest part of the rows to hold out; sources of at most so many rows have several parts."""
 
 _LARGEST_TARGET = 1e150  # a float64 can hold the sum of the squares of such targets
 
@@ -56,44 +60,37 @@ _LARGEST_TARGET = 1e150  # a float64 can hold the sum of the squares of such tar
 # -- novelty -------------------------------------------------------------------------------------
 
 
-def settled(
-    model: Model, problem: NoveltyProblem, options: TrainOptions, session: Session
-) -> Model:
-    """The model with an offset such that the share `contamination` of the training rows is novel.
-
-    Without `contamination` the model stays, with a warning if it calls many rows novel.
-    """
+def warn_of_novel(model: Model, problem: NoveltyProblem, options: TrainOptions) -> None:
+    """Warn if a model without `contamination` calls many of the training rows novel."""
     source = problem.source
-    share = problem.contamination
-    if share is None:
-        if options.certify:  # `tune` compares many models, which are not certified
-            sample = SubsetSource(source, stretches(source.n_rows, 50, 100))
-            values = model.decision_function(sample, threads=options.threads, labels_only=True)
-            novel = 100 * float((values < 0).mean())
-            if novel > 10:
-                logger.warning(
-                    "the model calls %.0f %% of the training rows novel: set their share with "
-                    "contamination (--contamination 0.01), or take a larger C than %g, or a "
-                    "smaller gamma than %.4g",
-                    *(novel, options.C, model.kernel.gamma),
-                )
-        return model
-    most = int(share * source.n_rows) + 1
-    while most / source.n_rows > share:
-        most -= 1
-    how: dict[str, Any] = {"threads": options.threads, "dask": session.dask}
-    move = float(np.quantile(model.decision_function(source, **how), share))
-    # By rounding, all rows with nearly the same score may be below the quantile. Lower the offset
-    # until predictions call no more than the share novel.
-    lower = np.inf
-    while True:
-        offset = min((model.offset or 0.0) + move, lower)
-        model = replace(model, offset=offset)
-        values = model.decision_function(source, **how, labels_only=True)
-        if np.count_nonzero(values < 0) <= most:
-            return model
-        move = float(np.partition(values, most)[most])
-        lower = np.nextafter(offset, -np.inf)
+    sample = SubsetSource(source, stretches(source.n_rows, 50, 100))
+    values = model.decision_function(sample, threads=options.threads, labels_only=True)
+    novel = 100 * float((values < 0).mean())
+    if novel > 10:
+        logger.warning(
+            "the model calls %.0f %% of the training rows novel: set their share with "
+            "contamination (--contamination 0.01), or take a larger C than %g, or a "
+            "smaller gamma than %.4g",
+            *(novel, options.C, model.kernel.gamma),
+        )
+
+
+def threshold_of(scores: Float64Array, share: float) -> float:
+    """A threshold that has no more than this share of the scores, in units of the margin, below it.
+
+    It lies between two scores, so that equal rows are on one side of it.
+    """
+    ordered = np.sort(scores)
+    cut = float(ordered[int(share * len(ordered))])
+    lower = ordered[ordered < cut - 2 * DECISION_ACCURACY]
+    return (cut + float(lower[-1])) / 2 if len(lower) > 0 else cut - DECISION_ACCURACY
+
+
+def fold_sizes(n_rows: int, n_parts: int = 4) -> list[int]:
+    """Numbers of rows to hold out in turn: one part, or `n_parts` if there are few rows."""
+    if n_rows <= MOST_HELD_OUT:
+        return [max(1, n_rows // n_parts)] * n_parts
+    return [min(round(0.3 * n_rows), MOST_HELD_OUT)]
 
 
 def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArray[np.bool_], str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,17 +35,17 @@ from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
-from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
 from ooc_fw.training.fit import FIELDS, Fit, fit, make_problem, read_answers
-from ooc_fw.training.tasks import ordinary_rows
+from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
 
 logger = logging.getLogger(__name__)
 
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
-    "novelty": ("auc", "balanced_accuracy"),
+    "novelty": ("balanced_accuracy", "auc"),
     "regression": ("r2",),
 }
 """Metrics of each task; the first one is its default."""
@@ -54,7 +55,7 @@ _LIMIT_S = 600.0  # default time limit, in which the last model is included
 # and changes errors by at most a fifth of their standard error.
 _TOL = 1e-2
 _FIRST_ROWS = 1_000  # rows of the first sample
-_MOST_VALIDATED = 20_000  # largest validation part; sources of at most so many rows have four
+_SPREAD = 100.0  # neighbours go no further than this factor beyond the first values of C and gamma
 _CACHE_BYTES = 256 << 20  # memory for the rows of a sample, or of a validation part
 _REFIT_FACTOR = 2.5  # slowdown of the last model: it is certified, and its gap is ten times smaller
 
@@ -85,6 +86,11 @@ class TuneOptions:
         if self.metric not in ("auto", *known):
             raise InputError(
                 f"the metric {self.metric} is not for {self.task}; choose {' or '.join(known)}"
+            )
+        if self.task == "novelty" and self.metric == "auc" and self.contamination is None:
+            raise InputError(
+                "auc judges no threshold, so that the model needs another source of it; give the "
+                "share of ordinary rows that may be called novel (--contamination 0.01)"
             )
 
     @property
@@ -140,7 +146,7 @@ class TuneResult:
     """The result of a search."""
 
     points: list[Point]  # all candidates
-    best: Point  # the least error; among equal errors the smallest C, then the smallest gamma
+    best: Point  # the least error; among equal errors the candidate that comes first
     fitted: Fit  # the model of the best candidate, of all rows or of the last sample
     metric: str  # the measure by which candidates were compared
     ordinary: str | None  # label of ordinary rows, for novelty
@@ -250,6 +256,7 @@ class _Search:
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
         self.points = self.wanted.candidates(source, threads)
+        self.n_first = len(self.points)
         given = {name: getattr(self.wanted, name) for name in FIELDS[task]}
         answers |= {name: value for name, value in given.items() if value is not None}
         return make_problem(task, source=source, kernel=make_kernel("linear"), **answers)
@@ -328,12 +335,16 @@ class _Search:
             near += [(C, 2 * gamma, kernel, weights), (C, gamma / 2, kernel, weights)]
         if self.wanted.task == "classification" and self.metric != "accuracy":
             near.append((C, gamma, kernel, None if weights else "balanced"))
-        return [Point(*each, pace=point.pace) for each in near]
+        first = [(p.C, p.gamma) for p in self.points[: self.n_first] if p.kernel == kernel]
+        least = np.min(first, axis=0) / _SPREAD
+        most = np.max(first, axis=0) * _SPREAD
+        points = [Point(*each, pace=point.pace) for each in near]
+        return [p for p in points if least[0] <= p.C <= most[0] and least[1] <= p.gamma <= most[1]]
 
     def _tried(self) -> list[Point]:
         """Candidates that were tried on the last sample, best first."""
         tried = [point for point in self.points if point.stage == self.stage]
-        return sorted(tried, key=lambda point: (point.error, point.C, point.gamma))
+        return sorted(tried, key=attrgetter("error"))  # equal errors keep their order
 
     def _try(self, point: Point) -> None:
         """Train and validate a candidate on each part of the sample, if there is time."""
@@ -346,8 +357,9 @@ class _Search:
             found = self._train(point, part)
             if found is None:
                 return
-            fitted = found
-            errors.append(self._error(fitted.model, part))
+            error, model = self._judged(found.model, part)
+            fitted = replace(found, model=model)
+            errors.append(error)
         point.error = float(np.mean(errors))
         point.n_rows = n_rows
         point.n_validated = sum(len(part.truth) for part in self.parts)
@@ -377,6 +389,8 @@ class _Search:
             options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
         problem = self._problem_of(point, part.problem)
+        if self.wanted.task == "novelty":  # `_judged` chooses the threshold
+            problem = replace(problem, contamination=None)
         try:
             fitted = fit(problem, options, Session(self.callbacks))
         except (OutOfTimeError, OverLimitError):
@@ -398,14 +412,25 @@ class _Search:
             changes["penalties"] = row_penalties(*given)
         return replace(problem, **changes)
 
-    def _error(self, model: Model, part: _Part) -> float:
-        """1 - metric of a model on the held-out rows of a part."""
+    def _judged(self, model: Model, part: _Part) -> tuple[float, Model]:
+        """1 - metric of a model on the held-out rows of a part, and the model with its threshold.
+
+        For novelty with `contamination`, the held-out ordinary rows choose the threshold.
+        """
         of_places = self.metric not in ("auc", "r2")
-        how: dict[str, Any] = {"threads": self.given.threads, "labels_only": of_places}
+        share = self.wanted.contamination
+        how: dict[str, Any] = {"threads": self.given.threads}
+        how["labels_only"] = of_places and share is None
         values: AnyArray = model.decision_function(part.held_out, **how)
+        if share is not None:
+            margin = model.offset or 1.0
+            scores = 1.0 + values[part.truth == 1] / margin
+            offset = margin * threshold_of(scores, share)
+            model = replace(model, offset=offset)
+            values = values + margin - offset
         if of_places:
             values = model.class_places(values)
-        return 1 - score(self.metric, part.truth, values)
+        return 1 - score(self.metric, part.truth, values), model
 
     def _search_left(self) -> float:
         """Seconds that are left for the search; the last training keeps up to half of the limit."""
@@ -420,14 +445,31 @@ class _Search:
     def _folds(self) -> list[Int64Array]:
         """Parts of the rows to hold out in turn: one part, or four if there are few rows."""
         n = self.source.n_rows
-        sizes = [min(round(0.3 * n), _MOST_VALIDATED)]
-        if n <= _MOST_VALIDATED:
-            sizes = [max(1, min(sizes[0], n // 4))] * 4
+        sizes = fold_sizes(n)
         if not 0 < sizes[0] < n or sum(sizes) > n:
             raise InputError(
                 f"{self.source.name} has {n} rows, too few to train on some and validate on others"
             )
-        return self._draw(np.arange(n), sizes)
+        rows = np.arange(n)
+        folds = self._draw(rows, sizes)
+        if self.metric == "r2":
+            return folds
+        # Each class has a row in every part, and the training rows of no part lack a class.
+        for k, fold in enumerate(folds):
+            held = self._completed(fold, rows)
+            kept = self.truth[np.setdiff1d(self.learned, held)]
+            lost = np.setdiff1d(self.truth[self.learned], kept)
+            folds[k] = held[~np.isin(self.truth[held], lost)]
+            for code in np.setdiff1d(self.truth, self.truth[folds[k]])[: k == 0].tolist():
+                name = format_label(self.problem.classes[code])
+                self.say(f"the class {name} has too few rows: it judges no candidate")
+        return folds
+
+    def _completed(self, rows: Int64Array, others: Int64Array) -> Int64Array:
+        """The rows, and one of the `others` for each class that the rows lack."""
+        codes = self.truth[others]
+        lacking = np.setdiff1d(codes, self.truth[rows])
+        return np.union1d(rows, others[[int(np.argmax(codes == code)) for code in lacking]])
 
     def _draw(self, rows: Int64Array, sizes: list[int]) -> list[Int64Array]:
         """Draw disjoint random parts of `rows`, with the same share of each class."""
@@ -441,16 +483,14 @@ class _Search:
         rest, judged = hold_out(self.source, held)
         rows = np.intersect1d(rest.rows, self.learned)
         if n_rows < len(rows):
-            (rows,) = self._draw(rows, [n_rows])
+            (drawn,) = self._draw(rows, [n_rows])
+            rows = drawn if self.metric == "r2" else self._completed(drawn, rows)
         truth = self.truth[judged.rows]
-        if self.metric != "r2":
-            n_classes = self.truth.max() + 1
-            lacks = self.ordinary is None and len(np.unique(self.truth[rows])) < n_classes
-            if lacks or (self.metric == "auc" and len(np.unique(truth)) < n_classes):
-                raise InputError(
-                    f"a part of {self.source.name} has no rows of one class; use more rows or "
-                    f"another seed"
-                )
+        if self.metric == "auc" and len(np.unique(truth)) < 2:
+            raise InputError(
+                f"one of the two classes of {self.source.name} has one row only, on which auc "
+                f"cannot both train and judge; use more rows, or another metric"
+            )
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
         train = cached(SubsetSource(rest.source, rows), room)
         return _Part(self.problem.subset(train, rows), rows, cached(judged, room), truth)

@@ -1,6 +1,7 @@
 """Novelty detection: the problem of one class by brute force, its gap and its scores."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ooc_fw import FrankWolfeOneClass, TrainOptions, make_kernel, open_dataset
 from ooc_fw.certificate.sweep import Certificate
 from ooc_fw.problem import NoveltyProblem
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import fit
 from tests.support.reference import DEFINITIONS, Extended, exact_sum, kernel_values, minimise
 from tests.support.strategies import SEEDS, kernels, powers_of_ten, tables
@@ -103,18 +105,62 @@ def test_scores_are_the_sum_over_support_vectors(rows, name, form):
     st.sampled_from(["rbf", "laplacian"]),
     st.integers(0, 2**32 - 1),
 )
-@example(3, 2, 1e-9, "rbf", 6)  # two rows of one score, of which none may be novel
-def test_rows_with_one_score_are_novel_together(n, n_values, share, kernel, seed):
-    """No more rows than asked for are novel, and no fewer where the next ones fit in, too."""
+@example(3, 2, 1e-9, "rbf", 6)
+def test_equal_rows_are_novel_together(n, n_values, share, kernel, seed):
+    """The threshold lies between scores, also if few scores are known, and all are equal."""
     X = np.random.default_rng(seed).integers(0, n_values, (n, 2)).astype(float)
     model = FrankWolfeOneClass(kernel, gamma=0.3, contamination=share, random_state=0).fit(X)
     labels, values = model.predict(X), model.decision_function(X)
-    assert np.mean(labels < 0) <= share
     np.testing.assert_array_equal(labels, np.where(values < 0, -1, 1))
     np.testing.assert_array_equal(labels, model.model_.predict(X))
-    _, groups = np.unique(model.score_samples(X).round(6), return_inverse=True)
-    up_to = np.cumsum(np.bincount(groups))
-    assert np.count_nonzero(labels < 0) >= max(up_to[up_to <= share * n - 1], default=0)
+    _, groups = np.unique(X, axis=0, return_inverse=True)
+    for group in range(groups.max() + 1):
+        assert len({*labels[groups == group].tolist()}) == 1
+
+
+def clusters(n, seed):
+    """Ordinary rows in three clusters of different sizes."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(3, size=n)
+    return (k[:, None] * [3, 0, 1, 0] + rng.normal(size=(n, 4)) * (0.3 + k[:, None])).astype("f4")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"exact": True, "gamma": 1.0, "C": 100.0},  # a fifth of new rows is below the margin
+        {"landmarks": 100},
+        {"exact": True, "kernel": "laplacian", "gamma": 2.0},
+    ],
+    ids=str,
+)
+def test_the_share_of_novel_rows_holds_on_new_rows(own):
+    model = FrankWolfeOneClass(contamination=0.02, random_state=0, **own).fit(clusters(1500, 0))
+    assert 0.006 < np.mean(model.predict(clusters(20_000, 1)) < 0) < 0.04
+
+
+def test_a_threshold_needs_time_and_rows(rows, caplog, monkeypatch):
+    """Without them the margin is the threshold, and a warning says so."""
+    plain = FrankWolfeOneClass(gamma=0.3).fit(rows)
+    own = FrankWolfeOneClass(gamma=0.3, contamination=0.1)
+    assert own.fit(rows).offset_ != plain.offset_
+    assert own.set_params(max_time=60).fit(rows).fit_status_ == 0
+    own.fit(rows[:1])
+    assert "one row only: the threshold is the margin" in caplog.text
+    for error, status, signal in (
+        (OutOfTimeError("late"), "converged", None),
+        (KeyboardInterrupt(), "interrupted", 2),
+    ):
+        monkeypatch.setattr("ooc_fw.training.fit.hold_out", Mock(side_effect=error))
+        caplog.clear()
+        problem = NoveltyProblem(
+            open_dataset(rows), make_kernel("rbf", gamma=0.3), contamination=0.1
+        )
+        found = fit(problem, TrainOptions(C=30.0))
+        assert found.model.offset == pytest.approx(plain.offset_)
+        assert "the threshold is the margin, not that of contamination 0.1" in caplog.text
+        assert (found.model.status, found.signal) == (status, signal)
 
 
 def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
@@ -131,4 +177,4 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
         model.score_samples(rows), (expected @ model.dual_coef_[0]).astype(float), atol=2e-4
     )
     share = FrankWolfeOneClass(gamma=0.3, C=0.1, landmarks=40, contamination=0.1)
-    assert np.mean(share.fit(rows).predict(rows) < 0) == 0.1
+    assert 0.05 < np.mean(share.fit(rows).predict(rows) < 0) < 0.15

@@ -61,7 +61,8 @@ tune(X, y, Cs=[]) => nothing to try
 tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
 tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
-tune(X, but(thirds, 7, 9), Cs=[1], gammas=["auto"]) => no rows of one class
+tune(X, but(0 * y, 7, 9), Cs=[1], gammas=["auto"], metric="auc") => one row only.* another metric
+tune(X, y, task="novelty", metric="auc") => auc judges no threshold.*--contamination 0.01
 tune(X, y, max_time=1e-9) => time limit
 
 solved(penalties=but(ones, 7, 0)) => that of row 7 is 0

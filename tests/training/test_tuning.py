@@ -9,7 +9,7 @@ from ooc_fw import make_kernel, open_dataset, solve, tune
 from ooc_fw.data.views import draw_parts
 from ooc_fw.options import TrainOptions
 from ooc_fw.system.errors import OutOfTimeError
-from ooc_fw.training import tuning
+from ooc_fw.training import tasks, tuning
 from tests.support.reference import SmallProblem
 
 
@@ -123,7 +123,7 @@ def test_an_interrupt_leaves_what_is_known(data, thirds, landmarks, several, las
 def short(monkeypatch):
     """Stages that tests can afford: of 100 rows, and more; one validation part."""
     monkeypatch.setattr(tuning, "_FIRST_ROWS", 100)
-    monkeypatch.setattr(tuning, "_MOST_VALIDATED", 300)
+    monkeypatch.setattr(tasks, "MOST_HELD_OUT", 300)
 
 
 def heavy_tailed(n, seed=0):
@@ -183,15 +183,49 @@ def test_novelty_learns_ordinary_rows_alone():
     X[:450] += 4
     one = {"task": "novelty", "Cs": [0.1], "gammas": ["auto"]}
     result = tune(X, y, **one)
-    assert (result.metric, result.model.task, result.ordinary) == ("auc", "novelty", "usual")
+    known = (result.metric, result.model.task, result.ordinary)
+    assert known == ("balanced_accuracy", "novelty", "usual")
     weighted = np.unpackbits(result.model.weighted_rows)[:1000]
     np.testing.assert_array_equal(weighted, y == "usual")
     np.testing.assert_array_equal(result.model.support_vectors, X[result.model.rows])
     assert metrics.roc_auc_score(y == "usual", result.model.decision_function(X)) > 0.99
-    assert tune(X[440:], y[440:], **one).best.error < 0.02
+    few = tune(X[440:], y[440:], contamination=0.01, **one)
+    assert few.best.error < 0.02
+    assert np.mean(few.model.predict(X[450:]) < 0) < 0.03
     three = np.where(np.arange(1000) > 990, "rare", y)
     named = tune(X, three, task="novelty", ordinary="odd", gammas=["auto"])
     assert (named.ordinary, named.n_rows) == ("odd", 450)
+
+
+@pytest.mark.parametrize("contamination", [None, 0.02])
+def test_a_novelty_search_is_judged_with_its_threshold(contamination):
+    """Two classes that every C separates by rank: the search stops, and new rows are ordinary."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 4)).astype(np.float32)
+    X[600:] = 0.5 * X[600:] + 6
+    one = {"task": "novelty", "contamination": contamination}
+    found = tune(X, np.arange(900) < 600, gammas=["auto"], **one)
+    assert found.best.error < 0.06
+    assert np.mean(found.model.predict(rng.normal(size=(3000, 4))) < 0) < 0.15
+    assert np.mean(found.model.predict(X[600:]) < 0) > 0.99
+    first = 300 / 600 * np.array([0.1, 100])
+    for point in found.points:
+        assert first[0] / 100 <= point.C <= first[1] * 100
+
+
+@pytest.mark.parametrize("n_rare", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_rare_class_is_in_every_part(short, n_rare, seed):
+    """In the training rows always, and in the held-out rows if it has two rows."""
+    X, y = heavy_tailed(2000)
+    y[np.random.default_rng(seed).permutation(2000)[:n_rare]] = "few"
+    X[y == "few"] = 30
+    said = []
+    how = {"metric": "balanced_accuracy", "seed": seed, "say": said.append}
+    found = tune(X, y, Cs=[10], gammas=["auto"], **how)
+    assert found.model.classes.tolist() == ["few", "in", "out"]
+    assert found.model.predict(X[y == "few"]).tolist() == ["few"] * n_rare
+    assert ("the class few has too few rows" in " ".join(said)) == (n_rare == 1)
 
 
 def test_a_path_ends_where_single_trainings_do(data):
