@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -35,13 +35,12 @@ from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, StoppingTest, check_weights, relative_gap
-from ooc_fw.solver import run
+from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, check_weights, relative_gap
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, plan_exact
+from ooc_fw.solver.run import Run
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
-from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -107,26 +106,15 @@ def solve_problem(
     session = session or Session()
     if warm is not None:
         check_weights(warm.rows, warm.alpha, problem.source.n_rows, scaled=False)
-    with run.open_state(problem, plan, session) as state:
+    with ExitStack() as stack:
+        run = _Loop(problem, plan, session, stack)
         logger.info("%s", plan.method)
         logger.info("memory plan: %s", plan.memory)
-        return _Run(state, session).solve(warm)
+        return run.solve(warm)
 
 
-class _Run(Surroundings):
+class _Loop(Run):
     """One run: the outer loop."""
-
-    def __init__(self, state: run.RunState, session: Session) -> None:
-        problem = state.problem
-        options = state.options
-        super().__init__(session, options, problem.source, SolverState())
-        self.problem = problem
-        self.engine = state.engine
-        self.state = state
-        self.rng = state.rng
-        self.active = state.active
-        diagonal = problem.constant_diagonal(options.C)
-        self.stopping = StoppingTest(options.stopping, options.tol, diagonal, problem.bias_share)
 
     def solve(self, warm: Warm | None) -> Solution:
         """Run to the end, with any status."""
@@ -139,17 +127,16 @@ class _Run(Surroundings):
             return self._finish(status)
 
     def _run(self, warm: Warm | None) -> Status:
-        state = self.state
         active = self.active
         progress = self.progress
         most = math.inf if self.options.max_iter is None else self.options.max_iter
 
         # 1. Begin with the given weights, or with a few random rows.
-        run.start(state, warm)
+        self.start(warm)
         self.report()
         progress.phase = Phase.TRAIN
 
-        while state.idle_rounds < _IDLE_ROUNDS:
+        while self.idle_rounds < _IDLE_ROUNDS:
             # 2. Train until the gap over the drawn rows passes the test in two draws.
             while progress.phase is Phase.TRAIN:
                 self.save()
@@ -164,50 +151,49 @@ class _Run(Surroundings):
 
             # 3. Compute the gradient of the active set in float64. Steps see float32 kernel values
             #    and may have passed the test too early.
-            state.renew()
-            state.trust_steps()
-            state.renewed = True
-            state.idle_rounds += 1
+            self.renew()
+            self.trust_steps()
+            self.renewed = True
+            self.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
             if passed and not self.options.certify:
-                return Status.SUPPORT_LIMIT if state.full else Status.SAMPLED
+                return Status.SUPPORT_LIMIT if self.full else Status.SAMPLED
 
             # 4. Certify the gap by a pass over all rows.
-            certificate = run.certify(state, self, tolerance) if passed else None
+            certificate = self.certify(tolerance) if passed else None
             if certificate is not None and certificate.certified_gap <= tolerance:
                 return Status.CONVERGED
-            if certificate is not None and state.full:
+            if certificate is not None and self.full:
                 return Status.SUPPORT_LIMIT
 
             # 5. Train again, on the violators of the pass. If there are none, rounding has hidden a
             #    violation: train to a smaller gap, later with more precise kernel values, too.
             progress.phase = Phase.TRAIN
             if certificate is not None and self._add_violators(certificate, tolerance):
-                state.idle_rounds = 0
+                self.idle_rounds = 0
                 continue
-            if state.idle_rounds >= _IDLE_ROUNDS // 2 and active.raise_precision():
-                state.idle_rounds = 0
-            if state.idle_rounds != 1:  # after the first idle round, another one may be enough
-                state.target_share *= 0.8
+            if self.idle_rounds >= _IDLE_ROUNDS // 2 and active.raise_precision():
+                self.idle_rounds = 0
+            if self.idle_rounds != 1:  # after the first idle round, another one may be enough
+                self.target_share *= 0.8
         return Status.ROUNDING
 
     def _target_gap(self) -> float:
         """Relative gap at which training ends, for the current weights."""
-        return self.stopping.target(self.active.rho, self.state.target_share)
+        return self.stopping.target(self.active.rho, self.target_share)
 
     def _iterate(self, last: bool) -> bool:
         """Take one step or many, unless it is the `last` look; whether the gap passes."""
-        state = self.state
-        if state.rule.walks and len(self.active) == self.source.n_rows:
+        if self.rule.walks and len(self.active) == self.source.n_rows:
             return self._walk(last)
         candidates, passed = self._ask_oracle()
-        if candidates.n_scanned == 0 and self.active.quantised and not state.renewed:
+        if candidates.n_scanned == 0 and self.active.quantised and not self.renewed:
             # The oracle adds no more vertices, and the kernel values are rounded to 16 bits.
             # Compute the gradient anew, once.
             self.active.refresh()
-            state.trust_steps()
-            state.renewed = True
+            self.trust_steps()
+            self.renewed = True
             candidates, passed = self._ask_oracle()
         if passed and not candidates.exact:
             candidates, passed = self._ask_oracle()  # one draw may have missed all violators
@@ -217,20 +203,19 @@ class _Run(Surroundings):
 
     def _walk(self, last: bool) -> bool:
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
-        state = self.state
         most = 0
         if not last:  # a report takes at most so many kernel values
             most = max(1, min(_WALK_STEPS, (1 << 22) // self.source.n_rows))
         if self.options.max_iter is not None:
             most = min(most, max(0, self.options.max_iter - self.progress.iteration))
         a, b = self.stopping.line()
-        targets = state.target_share * a, state.target_share * b, FLOAT64_GAP
+        targets = self.target_share * a, self.target_share * b, FLOAT64_GAP
         n_rows = self.source.n_rows
         looks_at_all = self.options.lmo == "full" or self.options.sample_size >= n_rows
         drawn = 0 if looks_at_all else self.options.sample_size
-        draws = state.rng.integers(n_rows, size=(most + 2, drawn))  # empty to look at all rows
+        draws = self.rng.integers(n_rows, size=(most + 2, drawn))  # empty to look at all rows
         self.interrupt.defer()
-        steps = state.rule.walk(self.active, Limits(most, targets, draws))
+        steps = self.rule.walk(self.active, Limits(most, targets, draws))
         self.progress.sampled_gap = max(0.0, steps.gap)
         self._note(steps)
         if most > 0 and not steps.passed:
@@ -239,40 +224,37 @@ class _Run(Surroundings):
 
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and let the oracle propose vertices; whether the gap passes the test."""
-        state = self.state
         room = self._make_room()
-        if state.full:
+        if self.full:
             candidates = nothing_outside(self.active, 0, exact=False)
         else:
             request = Request()
-            if state.rule.takes_many:
+            if self.rule.takes_many:
                 limit = min(max(LEAST_BATCH, len(self.active)), room)
                 request = Request(limit, self.active.rho * (1 - self._target_gap()))
-            candidates = state.oracle.propose(self.active, state.rng, request)
-        state.n_scanned = candidates.n_scanned
-        state.worst = candidates.worst
+            candidates = self.oracle.propose(self.active, self.rng, request)
+        self.n_scanned = candidates.n_scanned
+        self.worst = candidates.worst
         self.progress.sampled_gap = gap = relative_gap(self.active.rho, candidates.least)
         return candidates, gap <= self._target_gap()
 
     def _make_room(self) -> int:
         """Number of vertices that may still be added; if it is small, idle vertices go first."""
-        state = self.state
         most = self.active.kernel_rows.capacity
         if most >= self.source.n_rows:
             return most
-        little = most // 64 if state.rule.takes_many else 0  # a search for so few does not pay
+        little = most // 64 if self.rule.takes_many else 0  # a search for so few does not pay
         if most - len(self.active) < max(len(self.active), little):
-            state.rule.prune(self.active, spare=0.0)
+            self.rule.prune(self.active, spare=0.0)
         room = most - len(self.active)
-        state.full = state.full or room <= little
-        if state.full and self.problem.partial:
+        self.full = self.full or room <= little
+        if self.full and self.problem.partial:
             raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and continues
         return room
 
     def _step(self, candidates: Candidates) -> None:
         """Add the candidates to the active set, take a step, and report."""
-        state = self.state
-        state.n_scanned = 0
+        self.n_scanned = 0
         worst = candidates.least
         before = len(self.active)
         if candidates.rows is not None:
@@ -281,30 +263,29 @@ class _Run(Surroundings):
         # The step ends at a share of the violation just seen, or a little below the target.
         wanted_gap = max(0.3 * relative_gap(self.active.rho, worst), 0.8 * self._target_gap())
         ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
-        steps = state.rule.step(self.active, ends)
+        steps = self.rule.step(self.active, ends)
         self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
-        state.rule.prune(self.active)
+        self.rule.prune(self.active)
         self.interrupt.defer()
         self.report()
 
     def _note(self, steps: Steps, wanted_gap: float = 0.0, *, grown: bool = False) -> None:
         """Count steps; if they lead nowhere, make kernel values more precise, or end the run."""
-        state = self.state
         self.progress.iteration += steps.n_steps
         for kind, count in steps.counts.items():
             self.progress.steps[kind] += count
-        state.still += steps.n_steps
-        if self.active.rho < state.fallen_rho * (1 - 1e-8):
-            state.still = 0
-            state.fallen_rho = self.active.rho
-        optimises = state.rule.optimises
+        self.still += steps.n_steps
+        if self.active.rho < self.fallen_rho * (1 - 1e-8):
+            self.still = 0
+            self.fallen_rho = self.active.rho
+        optimises = self.rule.optimises
         long = max(500 if optimises else 5000, self.progress.iteration // 2)
-        if optimises and state.still < long:
-            state.note_correction(wanted_gap, moved_on=grown or steps.cut)
-        if state.still >= long or state.unfinished > 4:
+        if optimises and self.still < long:
+            self.note_correction(wanted_gap, moved_on=grown or steps.cut)
+        if self.still >= long or self.unfinished > 4:
             if not self.active.raise_precision():
                 raise Stop(Status.ROUNDING)
-            state.trust_steps()
+            self.trust_steps()
 
     def is_over(self) -> bool:
         """Whether training has to stop, so that the rest of the run fits the time limit."""
@@ -323,24 +304,22 @@ class _Run(Surroundings):
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add the worst rows of a pass; False if none of them is surely a new violator."""
-        state = self.state
         worst = certificate.worst
         gap = certificate.certified_gap
         words = "certified gap %.3g above %.3g: training goes on with %d more rows"
         logger.info(words, gap, tolerance, len(worst))
-        if gap < state.least_gap:
-            state.least_gap = gap
-            state.idle_rounds = 0
-            state.best = state.weights
+        if gap < self.least_gap:
+            self.least_gap = gap
+            self.idle_rounds = 0
+            self.best = self.weights
         if len(self.active.outside(worst)) == 0:
             return False
-        state.add_vertices(worst[: self._make_room()])
+        self.add_vertices(worst[: self._make_room()])
         self.active.refresh()  # by rounded values some might seem no violators, and would be pruned
         return gap - certificate.rounding > tolerance  # a gap by rounding alone has no violator
 
     def _finish(self, status: Status) -> Solution:
         """Improve the weights a last time, and make the result of the run."""
-        state = self.state
         goes_on = status is Status.SUPPORT_LIMIT and self.problem.partial
         if not (status.reached or goes_on):
             self.interrupt.defer()
@@ -348,32 +327,29 @@ class _Run(Surroundings):
             with suppress(Stop):
                 self.report()
             if status is Status.ROUNDING:
-                run.polish(state, self, self._target_gap())
+                self.polish(self._target_gap())
                 status = self._certify_late(status)
-                last = state.certificate
-                if state.best and last and last.certified_gap > 1.01 * state.least_gap:
-                    state.take_weights(state.best.rows, state.best.alpha)
+                last = self.certificate
+                if self.best and last and last.certified_gap > 1.01 * self.least_gap:
+                    self.take_weights(self.best.rows, self.best.alpha)
                     status = self._certify_late(status)
             else:
                 seconds = 0.05 * self.deadline.max_time
                 if status.was_asked_for:
                     seconds = min(1.0, seconds)
                 # The certificate of a full active set stays if its weights do.
-                if run.finish_early(state, seconds) or status is not Status.SUPPORT_LIMIT:
+                if self.finish_early(seconds) or status is not Status.SUPPORT_LIMIT:
                     status = self._certify_late(status)
-        sampled_gap = run.last_sampled_gap(state)
+        sampled_gap = self.last_sampled_gap()
         self.update()  # after the sampled gap, which may read rows that count
-        return self._solution(status, sampled_gap, state.certificate)
+        return self._solution(status, sampled_gap, self.certificate)
 
     def _certify_late(self, status: Status) -> Status:
         """Certify the weights of a run that stopped early, if there is time; they may pass."""
-        state = self.state
-        state.renew()
-        state.certificate = None
+        self.renew()
+        self.certificate = None
         tolerance = self.stopping.relative_tolerance(self.active.rho)
-        return self.certify_late(
-            status, lambda: run.certify(state, self, tolerance).certified_gap <= tolerance
-        )
+        return self.certify_late(status, lambda: self.certify(tolerance).certified_gap <= tolerance)
 
     def weights_so_far(self) -> Solution:
         """The weights between two iterations; their gap over all rows is not known."""
@@ -405,7 +381,7 @@ class _Run(Surroundings):
             status=status,
             method=self.options.method,
             lmo=self.options.lmo,
-            choice=self.state.plan.method,
+            choice=self.plan.method,
             alpha=active.alpha[support],
             labels=active.labels[support].astype(np.int8),
             rows=rows,
@@ -417,6 +393,6 @@ class _Run(Surroundings):
             sampled_gap=sampled_gap,
             certified_gap=None if certificate is None else certificate.certified_gap,
             pair_gap=None if certificate is None else certificate.pair_gap,
-            sweep_seconds=self.state.sweep_seconds,
+            sweep_seconds=self.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +23,15 @@ from ooc_fw.data.rows import (
     distinct_rows,
     take_rows,
 )
-from ooc_fw.data.sampling import BlockSampler
-from ooc_fw.data.sources import iter_blocks
+from ooc_fw.data.sampling import BlockSampler, Sampler
+from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.low_rank import Compression, LowRank, PivotLimits, Pivots
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.active_set import ActiveSet
-from ooc_fw.solver.steps import STEP_RULES, StepRule
+from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.memory import MemoryPlan
-
-if TYPE_CHECKING:
-    from ooc_fw.solver.run import RunState
 
 _FIRST_BLOCK = 2048  # rows in the shortest block, unless few vertices are wanted
 LARGEST_BLOCK = 32768  # rows in the longest block
@@ -71,11 +68,13 @@ class Candidates:
 class LMO(ABC):
     """An oracle; subclasses define `propose`."""
 
-    def __init__(self, state: RunState, sample_size: int | None = None) -> None:
-        self._source = state.rows
-        self._labels = state.problem.labels
-        self._sampler = state.sampler
-        self._sample_size = sample_size or state.options.sample_size
+    def __init__(
+        self, source: RowSource, labels: Int8Array, sampler: Sampler, sample_size: int
+    ) -> None:
+        self._source = source
+        self._labels = labels
+        self._sampler = sampler
+        self._sample_size = sample_size
 
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
@@ -254,24 +253,24 @@ class BlockLMO(SampledLMO):
     end, or after certifying passes have begun, the oracle looks at the active set only.
     """
 
-    def __init__(self, state: RunState) -> None:
-        super().__init__(state)
-        self._blocks = state.sampler
-        if state.sampler.chunk_rows is None:  # the rows are in random order
-            self._blocks = BlockSampler(self._source.n_rows)
-        self._max_block = state.plan.memory.max_block
+    def __init__(
+        self, source: RowSource, labels: Int8Array, sampler: Sampler, memory: MemoryPlan
+    ) -> None:
+        if sampler.chunk_rows is None:  # the rows are in random order
+            sampler = BlockSampler(source.n_rows)
+        super().__init__(source, labels, sampler, memory.max_block)
         self._unseen = self._source.n_rows  # rows that the first pass has not seen yet
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
         self._near = np.empty(0, dtype=np.int64)  # rows that the current later pass has not seen
         self._n_passes = 0  # passes over rows near the margin
         self._n_violators = self._n_rows = 0  # in the current later pass so far
         self._share = 1.0  # share of violators in the last block
-        self._few = FewVertices(state.plan.memory)
+        self._few = FewVertices(memory)
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
-        size = min(self._max_block, block_rows(request.limit, self._share))
+        size = min(self._sample_size, block_rows(request.limit, self._share))
         if self._unseen > 0:
-            row_ids = self._blocks.sample(size, rng)
+            row_ids = self._sampler.sample(size, rng)
             self._unseen -= len(row_ids)
             return self._best_of(active, row_ids, request)
         self._begin_pass_if_due()
@@ -358,8 +357,14 @@ def walks_on_all_rows(options: TrainOptions, n_rows: int, capacity: int) -> bool
     return STEP_RULES[options.method].walks and sees_all and n_rows <= capacity
 
 
-def make_oracle(state: RunState, rule: StepRule) -> LMO:
+def make_oracle(
+    options: TrainOptions,
+    source: RowSource,
+    labels: Int8Array,
+    sampler: Sampler,
+    memory: MemoryPlan,
+) -> LMO:
     """Make the oracle of a run; samples become blocks if a step takes many vertices."""
-    if state.options.lmo == "sampled" and rule.takes_many:
-        return BlockLMO(state)
-    return ORACLES[state.options.lmo](state)
+    if options.lmo == "sampled" and STEP_RULES[options.method].takes_many:
+        return BlockLMO(source, labels, sampler, memory)
+    return ORACLES[options.lmo](source, labels, sampler, options.sample_size)

@@ -1,4 +1,4 @@
-"""The decisions before a run, in one frozen `Plan`, and the `Session` around it.
+"""The decisions before a run, in one frozen `Plan`.
 
 `plan_exact` plans binary classifiers, and `ooc_fw.training.choice.plan_model` plans all models.
 Later code decides nothing again.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import pickle
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -27,36 +26,13 @@ from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.oracles import LARGEST_BLOCK
-from ooc_fw.solver.state import Callback
 from ooc_fw.solver.steps import STEP_RULES
-from ooc_fw.solver.surroundings import Checkpoint, Deadline
-from ooc_fw.system.errors import DeferredInterrupt, InputError
+from ooc_fw.solver.surroundings import Session as Session
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
 
 logger = logging.getLogger(__name__)
 _warn_once = cache(logger.warning)  # one warning for many runs on the same file
-
-
-@dataclass(frozen=True)
-class Session:
-    """What a run has beside the problem and the options: callbacks, workers, time, files."""
-
-    callbacks: Sequence[Callback] = ()  # called after steps and after each block of a pass
-    # Workers for the blocks of a pass, see `data.parallel.borrow_workers`. None: this process,
-    # which always takes the steps itself. The numbers are the same to the last bit.
-    dask: Any = None
-    # Reading of `time.perf_counter` from which `max_time` counts.
-    started: float = field(default_factory=time.perf_counter)
-    checkpoint: Checkpoint | None = None
-    # Bytes of rows that are in RAM anyway; None: all rows if the source is in RAM.
-    held: int | None = None
-    # The caller enters it if several runs share it. By default a run has its own: Ctrl-C raises
-    # before the first step, and later it ends the run with a solution.
-    interrupt: DeferredInterrupt | None = None
-
-    def deadline(self, options: TrainOptions) -> Deadline:
-        """The time limit of the options, counted from the start of this session."""
-        return Deadline(options.max_time, self.started)
 
 
 @dataclass(frozen=True)

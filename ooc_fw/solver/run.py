@@ -1,4 +1,4 @@
-"""The state of a run on one binary problem: its first weights, certificates, and its end.
+"""A run on one binary problem: its first weights, certificates, and its end.
 
 The algorithm in `ooc_fw.solver.loop` puts these together.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -21,54 +20,63 @@ from ooc_fw.certificate.sweep import (
     certificate_of_all,
 )
 from ooc_fw.certificate.sweep import certify as make_pass
-from ooc_fw.data.parallel import Workers
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
-from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import cached
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.low_rank import PivotLimits
 from ooc_fw.options import START_ROWS
-from ooc_fw.problem import BinaryProblem, relative_gap
+from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import Request, SampledLMO, make_oracle, walks_on_all_rows
 from ooc_fw.solver.plan import Plan, Session, few_rows, lend_workers, make_sampler
-from ooc_fw.solver.state import Status, Stop, Warm
+from ooc_fw.solver.state import SolverState, Status, Stop, Warm
 from ooc_fw.solver.steps import INNER_STEPS_PER_VERTEX, STEP_RULES
 from ooc_fw.solver.surroundings import Surroundings
 
 logger = logging.getLogger(__name__)
 
 
-class RunState:
-    """All that a run works with and changes, from its first vertices to its solution."""
+class Run(Surroundings):
+    """All that a run works with and changes, from its first vertices to its solution.
+
+    Subclasses are algorithms: `ooc_fw.solver.loop`.
+    """
+
+    engine: Engine
 
     def __init__(
         self,
         problem: BinaryProblem,
         plan: Plan,
-        sampler: Sampler,
-        engine: Engine,
-        workers: Workers | None,
+        session: Session,
+        stack: ExitStack,
     ) -> None:
-        options = plan.options
+        super().__init__(session, plan.options, problem.source, SolverState())
         memory = plan.memory
+        threads = self.options.threads
         self.problem = problem
         self.plan = plan
-        self.options = options  # without "auto"
-        self.sampler = sampler  # draws rows of the source
-        self.engine = engine  # computes kernel values
-        self.workers = workers  # they make passes over the data; None: this process does
-        self.rows = cached(problem.source, memory.row_cache)
-        self.rng = np.random.default_rng(options.seed)
+        diagonal = problem.constant_diagonal(self.options.C)
+        self.stopping = StoppingTest(
+            self.options.stopping, self.options.tol, diagonal, problem.bias_share
+        )
+        self.sampler = make_sampler(self.source, problem.labels)  # draws rows of the source
+        draws = np.random.default_rng(self.options.seed)
+        probe = self.source.take(self.sampler.sample(few_rows(self.source, 1024), draws))
+        arithmetic = choose_arithmetic(problem.kernel, probe)
+        self.engine = stack.enter_context(Engine(problem.kernel, threads, arithmetic))
+        # They make passes over the data; None: this process does.
+        self.workers = stack.enter_context(lend_workers(session, threads, self.source))
+        self.rows = cached(self.source, memory.row_cache)
         kernel_rows = KernelRows(
             memory.max_vertices, memory.kernel_values, plan.quantised, memory.limit
         )
-        self.active = ActiveSet(engine, options.C, kernel_rows, problem.penalties)
-        self.rule = STEP_RULES[options.method]()
-        self.oracle = make_oracle(self, self.rule)
+        self.active = ActiveSet(self.engine, self.options.C, kernel_rows, problem.penalties)
+        self.rule = STEP_RULES[self.options.method]()
+        self.oracle = make_oracle(self.options, self.rows, problem.labels, self.sampler, memory)
         self.best: Warm | None = None  # weights with the least certified gap above the tolerance
         self.full = False  # whether the active set holds as many vertices as it may
         self.target_share = 1.0  # share of the tolerance at which training ends
@@ -140,209 +148,184 @@ class RunState:
                 self.unfinished = 1
                 self.least_rho = active.rho
 
+    def start(self, warm: Warm | None) -> None:
+        """Begin with the given weights, or with random rows."""
+        active = self.active
+        if warm is not None:
+            self.take_weights(warm.rows, warm.alpha)
+        else:
+            farthest = self.options.start == "farthest"
+            self.add_vertices(self._farthest_pair() if farthest else self._random_rows())
+            active.set_weights(np.full(len(active), 1 / len(active)))
+            active.optimise(0.0, 100 * len(active))
+            active.refresh()
+        n_rows = self.source.n_rows
+        if walks_on_all_rows(self.options, n_rows, active.kernel_rows.capacity):
+            self.add_vertices(np.setdiff1d(np.arange(n_rows), active.ids), fill=False)
 
-@contextmanager
-def open_state(problem: BinaryProblem, plan: Plan, session: Session) -> Iterator[RunState]:
-    """Make the state of a new run; a probe of the rows decides on the arithmetic."""
-    source = problem.source
-    threads = plan.options.threads
-    sampler = make_sampler(source, problem.labels)
-    rng = np.random.default_rng(plan.options.seed)
-    probe = source.take(sampler.sample(few_rows(source, 1024), rng))
-    arithmetic = choose_arithmetic(problem.kernel, probe)
-    with (
-        Engine(problem.kernel, threads, arithmetic) as engine,
-        lend_workers(session, threads, source) as workers,
-    ):
-        yield RunState(problem, plan, sampler, engine, workers)
+    def _farthest_pair(self) -> Int64Array:
+        """The row farthest from a random one, and its farthest row (Badoiu and Clarkson)."""
+        first = self._farthest(int(self.rng.integers(self.rows.n_rows)))
+        return np.unique([first, self._farthest(first)])
 
+    def _farthest(self, row: int) -> int:
+        """The row i with the largest Q_ii - 2 Q_ij for a row j: its distance minus a constant."""
+        labels = self.problem.labels
+        engine = self.engine
+        source = self.rows
+        vertex = engine.prepare(source.take(np.array([row])), exact=True)
+        distances = np.empty(source.n_rows)
+        for start, rows in iter_blocks(source, 0, source.n_rows):
+            x = engine.prepare(rows, exact=True)
+            part = slice(start, start + len(rows))
+            values = np.empty((len(x), 1))
+            engine.block(x, vertex, values)
+            q = labels[part] * labels[row] * (values[:, 0] + 1.0)
+            distances[part] = engine.kernel.diagonal(x.norms) + 1.0 - 2.0 * q
+        distances += 1 / self.active.penalty_of(np.arange(source.n_rows))
+        distances[row] = -math.inf
+        return int(distances.argmax())
 
-def start(state: RunState, warm: Warm | None) -> None:
-    """Begin with the given weights, or with random rows."""
-    active = state.active
-    if warm is not None:
-        state.take_weights(warm.rows, warm.alpha)
-    else:
-        farthest = state.options.start == "farthest"
-        state.add_vertices(_farthest_pair(state) if farthest else _random_rows(state))
-        active.set_weights(np.full(len(active), 1 / len(active)))
-        active.optimise(0.0, 100 * len(active))
-        active.refresh()
-    n_rows = state.problem.source.n_rows
-    if walks_on_all_rows(state.options, n_rows, active.kernel_rows.capacity):
-        state.add_vertices(np.setdiff1d(np.arange(n_rows), active.ids), fill=False)
+    def _random_rows(self) -> Int64Array:
+        """Random rows, half of them from each class if there are enough."""
+        labels = self.problem.labels
+        chosen = [
+            self.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
+            for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
+        ]
+        return np.sort(np.concatenate(chosen)).astype(np.int64)
 
+    def certify(self, tolerance: float) -> Certificate:
+        """Certify by a pass over all or unscreened rows; Stop is raised if it would end too late.
 
-def _farthest_pair(state: RunState) -> Int64Array:
-    """The row farthest from a random one, and the row farthest from that (Badoiu and Clarkson)."""
-    first = _farthest(state, int(state.rng.integers(state.rows.n_rows)))
-    return np.unique([first, _farthest(state, first)])
+        There is no pass if all rows are vertices: their gradients are known.
+        """
+        active = self.active
+        self.interrupt.defer()
+        if len(active) == self.source.n_rows:
+            slack = active.alpha / active.penalties
+            certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
+        else:
+            certificate = self._pass(tolerance)
+        self.certificate = certificate
+        self.progress.certified_gap = certificate.certified_gap
+        self.tell()
+        return certificate
 
-
-def _farthest(state: RunState, row: int) -> int:
-    """The row i with the largest Q_ii - 2 Q_ij for a row j: its distance minus a constant."""
-    labels = state.problem.labels
-    engine = state.engine
-    source = state.rows
-    vertex = engine.prepare(source.take(np.array([row])), exact=True)
-    distances = np.empty(source.n_rows)
-    for start, rows in iter_blocks(source, 0, source.n_rows):
-        x = engine.prepare(rows, exact=True)
-        part = slice(start, start + len(rows))
-        values = np.empty((len(x), 1))
-        engine.block(x, vertex, values)
-        q = labels[part] * labels[row] * (values[:, 0] + 1.0)
-        distances[part] = engine.kernel.diagonal(x.norms) + 1.0 - 2.0 * q
-    distances += 1 / state.active.penalty_of(np.arange(source.n_rows))
-    distances[row] = -math.inf
-    return int(distances.argmax())
-
-
-def _random_rows(state: RunState) -> Int64Array:
-    """Random rows, half of them from each class if there are enough."""
-    labels = state.problem.labels
-    chosen = [
-        state.rng.choice(rows, min(len(rows), START_ROWS // 2), replace=False)
-        for rows in (np.flatnonzero(labels == sign) for sign in (-1, 1))
-    ]
-    return np.sort(np.concatenate(chosen)).astype(np.int64)
-
-
-def certify(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
-    """Certify by a pass over all or unscreened rows; Stop is raised if it would end too late.
-
-    There is no pass if all rows are vertices: their gradients are known.
-    """
-    active = state.active
-    around.interrupt.defer()
-    if len(active) == state.problem.source.n_rows:
-        slack = active.alpha / active.penalties
-        certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
-    else:
-        certificate = _pass(state, around, tolerance)
-    state.certificate = certificate
-    around.progress.certified_gap = certificate.certified_gap
-    around.tell()
-    return certificate
-
-
-def _pass(state: RunState, around: Surroundings, tolerance: float) -> Certificate:
-    """Certify by a pass over the rows that no screen leaves out."""
-    active = state.active
-    memory = state.plan.memory
-    support = active.support
-    unscreened = _unscreened(state)
-    ids = active.ids[support]
-    alpha = active.alpha[support]
-    all_rows = state.problem.source.n_rows
-    n_rows = all_rows if unscreened is None else len(unscreened)
-    started = time.perf_counter()
-
-    def on_rows(rows_seen: int) -> None:
-        share = rows_seen / n_rows
-        around.report(share)
-        if around.deadline.pass_is_late(time.perf_counter() - started, share):
-            raise Stop(Status.TIME_LIMIT)
-
-    screen = None
-    if unscreened is None:
-        state.screen = None  # two screens would take much memory
-        screen = Screen.empty(
-            all_rows,
-            one_norm=state.problem.kernel.constant_diagonal,
-            row_ids=ids,
-            alpha=alpha,
-            plain=active.plain_grad[support],
-            norm2=active.squared_norm(),
-            rounding=active.rounding,
-        )
-    rows = take_rows(active.rows, support)
-    known = active.penalty_of(ids), active.grad[support], active.rounding
-    weights = SupportWeights(rows, ids, alpha, *known)
-    # A negative tolerance asks for rows a little above the margin, too: steps may let them violate.
-    n_worst = max(512, len(active))
-    search = Search(-tolerance, n_worst, screen, unscreened, memory.kernel_values)
-    # Kernel rows give their memory away only if there is a limit.
-    effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
-    lends = memory.limit is not None and effort is not None
-    with active.kernel_rows_lent(if_=lends):
-        certificate = make_pass(
-            state.problem, state.engine, weights, search, on_rows, state.workers
-        )
-    around.progress.sweep_fraction = None
-    if screen is not None:
-        state.sweep_seconds = time.perf_counter() - started
-        state.screen = screen
-        active.moved = 0.0
-        active.pinned[:] = False
-        active.pinned[support] = True  # `_unscreened` needs the gradients of these vertices
-    return certificate
-
-
-def _unscreened(state: RunState) -> Int64Array | None:
-    """Rows that may be worse than the support, by the last screen; None for all rows."""
-    if state.screen is None:
-        return None
-    active = state.active
-    rounding = active.rounding
-    labels = state.problem.labels
-    plain = active.plain_grad[active.places_of(state.screen.row_ids)]
-    move = min(active.moved, state.screen.distance_to(active.squared_norm(), plain, rounding))
-    floor = float(active.grad[active.support].min()) + rounding
-    support = np.sort(active.ids[active.support])  # their gradients are known
-    # If more rows are left, the pass takes all rows, makes a new screen and needs no row numbers.
-    most = min(len(labels) / 2, (1 << 20) + len(labels) // 32)
-    row_ids = state.screen.unscreened(floor, labels, move, plain, rounding, most + len(support))
-    if row_ids is not None:
-        row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
-    if row_ids is None or len(row_ids) >= most:
-        logger.info("screening leaves more than %d of %d rows", most, len(labels))
-        return None
-    logger.info("screening leaves %d of %d rows", len(row_ids), len(labels))
-    return row_ids
-
-
-def polish(state: RunState, around: Surroundings, gap: float) -> None:
-    """Optimise on the vertices to a relative gap; the old weights stay if the gap gets larger."""
-    active = state.active
-    active.refresh()
-    alpha = active.alpha.copy()
-    before = active.relative_gap()
-    most = INNER_STEPS_PER_VERTEX * len(active)
-    active.optimise(gap, most, lambda: around.deadline.left() <= 0)
-    active.refresh()
-    if active.relative_gap() > before:
-        active.set_weights(alpha)
-
-
-def finish_early(state: RunState, seconds: float) -> bool:
-    """Optimise on the vertices for `seconds` at most; whether the weights changed."""
-    active = state.active
-    if state.rule.walks and len(active) == state.problem.source.n_rows:
-        active.keep(active.support)
-        state.screen = None  # it may know vertices that are gone
-    end = time.perf_counter() + seconds
-    most = INNER_STEPS_PER_VERTEX * len(active)
-    steps, _ = active.optimise(1e-2, most, lambda: time.perf_counter() > end)
-    return steps > 0
-
-
-def last_sampled_gap(state: RunState) -> float:
-    """Gap over the rows drawn last, with the worst row in float64, so that it is not too large."""
-    active = state.active
-    engine = state.engine
-    worst = state.worst
-    if state.n_scanned == 0:
-        # Without a certificate, this draw is all that tells of rows outside the active set.
-        size = max(state.options.sample_size, 2048 if state.certificate is None else 0)
-        worst = SampledLMO(state, size).propose(active, state.rng, Request()).worst
-    grad = float(active.grad.min())
-    row_ids = np.array([worst])
-    if worst >= 0 and len(active.outside(row_ids)) > 0:
+    def _pass(self, tolerance: float) -> Certificate:
+        """Certify by a pass over the rows that no screen leaves out."""
+        active = self.active
+        memory = self.plan.memory
         support = active.support
-        x = engine.prepare(state.rows.take(row_ids), exact=True)
-        z = engine.prepare(take_rows(active.rows, support), exact=True)
-        beta = active.alpha[support] * active.labels[support]
-        decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])
-        grad = min(grad, int(state.problem.labels[worst]) * decision)
-    return relative_gap(active.rho, grad)
+        unscreened = self._unscreened()
+        ids = active.ids[support]
+        alpha = active.alpha[support]
+        all_rows = self.source.n_rows
+        n_rows = all_rows if unscreened is None else len(unscreened)
+        started = time.perf_counter()
+
+        def on_rows(rows_seen: int) -> None:
+            share = rows_seen / n_rows
+            self.report(share)
+            if self.deadline.pass_is_late(time.perf_counter() - started, share):
+                raise Stop(Status.TIME_LIMIT)
+
+        screen = None
+        if unscreened is None:
+            self.screen = None  # two screens would take much memory
+            screen = Screen.empty(
+                all_rows,
+                one_norm=self.problem.kernel.constant_diagonal,
+                row_ids=ids,
+                alpha=alpha,
+                plain=active.plain_grad[support],
+                norm2=active.squared_norm(),
+                rounding=active.rounding,
+            )
+        rows = take_rows(active.rows, support)
+        known = active.penalty_of(ids), active.grad[support], active.rounding
+        weights = SupportWeights(rows, ids, alpha, *known)
+        # A negative tolerance asks for rows a little above the margin: steps may let them violate.
+        n_worst = max(512, len(active))
+        search = Search(-tolerance, n_worst, screen, unscreened, memory.kernel_values)
+        # Kernel rows give their memory away only if there is a limit.
+        effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
+        lends = memory.limit is not None and effort is not None
+        with active.kernel_rows_lent(if_=lends):
+            certificate = make_pass(
+                self.problem, self.engine, weights, search, on_rows, self.workers
+            )
+        self.progress.sweep_fraction = None
+        if screen is not None:
+            self.sweep_seconds = time.perf_counter() - started
+            self.screen = screen
+            active.moved = 0.0
+            active.pinned[:] = False
+            active.pinned[support] = True  # `_unscreened` needs the gradients of these vertices
+        return certificate
+
+    def _unscreened(self) -> Int64Array | None:
+        """Rows that may be worse than the support, by the last screen; None for all rows."""
+        if self.screen is None:
+            return None
+        active = self.active
+        rounding = active.rounding
+        labels = self.problem.labels
+        plain = active.plain_grad[active.places_of(self.screen.row_ids)]
+        move = min(active.moved, self.screen.distance_to(active.squared_norm(), plain, rounding))
+        floor = float(active.grad[active.support].min()) + rounding
+        support = np.sort(active.ids[active.support])  # their gradients are known
+        # If more rows are left, the pass takes all rows, makes a new screen and needs no numbers.
+        most = min(len(labels) / 2, (1 << 20) + len(labels) // 32)
+        row_ids = self.screen.unscreened(floor, labels, move, plain, rounding, most + len(support))
+        if row_ids is not None:
+            row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
+        if row_ids is None or len(row_ids) >= most:
+            logger.info("screening leaves more than %d of %d rows", most, len(labels))
+            return None
+        logger.info("screening leaves %d of %d rows", len(row_ids), len(labels))
+        return row_ids
+
+    def polish(self, gap: float) -> None:
+        """Optimise on the vertices to a relative gap; old weights stay if the gap gets larger."""
+        active = self.active
+        active.refresh()
+        alpha = active.alpha.copy()
+        before = active.relative_gap()
+        most = INNER_STEPS_PER_VERTEX * len(active)
+        active.optimise(gap, most, lambda: self.deadline.left() <= 0)
+        active.refresh()
+        if active.relative_gap() > before:
+            active.set_weights(alpha)
+
+    def finish_early(self, seconds: float) -> bool:
+        """Optimise on the vertices for `seconds` at most; whether the weights changed."""
+        active = self.active
+        if self.rule.walks and len(active) == self.source.n_rows:
+            active.keep(active.support)
+            self.screen = None  # it may know vertices that are gone
+        end = time.perf_counter() + seconds
+        most = INNER_STEPS_PER_VERTEX * len(active)
+        steps, _ = active.optimise(1e-2, most, lambda: time.perf_counter() > end)
+        return steps > 0
+
+    def last_sampled_gap(self) -> float:
+        """Gap over the rows drawn last, the worst in float64, so that it is not too large."""
+        active = self.active
+        engine = self.engine
+        worst = self.worst
+        if self.n_scanned == 0:
+            # Without a certificate, this draw is all that tells of rows outside the active set.
+            size = max(self.options.sample_size, 2048 if self.certificate is None else 0)
+            oracle = SampledLMO(self.rows, self.problem.labels, self.sampler, size)
+            worst = oracle.propose(active, self.rng, Request()).worst
+        grad = float(active.grad.min())
+        row_ids = np.array([worst])
+        if worst >= 0 and len(active.outside(row_ids)) > 0:
+            support = active.support
+            x = engine.prepare(self.rows.take(row_ids), exact=True)
+            z = engine.prepare(take_rows(active.rows, support), exact=True)
+            beta = active.alpha[support] * active.labels[support]
+            decision = float((engine.weighted_sum(x, z, beta) + beta.sum())[0])
+            grad = min(grad, int(self.problem.labels[worst]) * decision)
+        return relative_gap(active.rho, grad)

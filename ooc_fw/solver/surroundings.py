@@ -7,10 +7,10 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.state import Draws, Phase, SolverState, Status, Stop
+from ooc_fw.solver.state import Callback, Draws, Phase, SolverState, Status, Stop
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
-
-if TYPE_CHECKING:
-    from ooc_fw.solver.plan import Session
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +95,28 @@ class Deadline:
         """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
         return seconds >= 0.02 * self.max_time and not self.allows_pass(rest)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a run has beside the problem and the options: callbacks, workers, time, files."""
+
+    callbacks: Sequence[Callback] = ()  # called after steps and after each block of a pass
+    # Workers for the blocks of a pass, see `data.parallel.borrow_workers`. None: this process,
+    # which always takes the steps itself. The numbers are the same to the last bit.
+    dask: Any = None
+    # Reading of `time.perf_counter` from which `max_time` counts.
+    started: float = field(default_factory=time.perf_counter)
+    checkpoint: Checkpoint | None = None
+    # Bytes of rows that are in RAM anyway; None: all rows if the source is in RAM.
+    held: int | None = None
+    # The caller enters it if several runs share it. By default a run has its own: Ctrl-C raises
+    # before the first step, and later it ends the run with a solution.
+    interrupt: DeferredInterrupt | None = None
+
+    def deadline(self, options: TrainOptions) -> Deadline:
+        """The time limit of the options, counted from the start of this session."""
+        return Deadline(options.max_time, self.started)
 
 
 class Surroundings(ABC):

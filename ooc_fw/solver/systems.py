@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw._core import steps as core
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.problem import relative_gap
-
-if TYPE_CHECKING:
-    from ooc_fw.solver.active_set import ActiveSet
 
 LARGEST_SYSTEM = 2048  # free vertices in the largest linear system: 0.3 s on one core
 _PATIENCE = 3  # exchanges of many vertices in a row that may leave as many wrong vertices
@@ -23,44 +18,6 @@ _PATIENCE = 3  # exchanges of many vertices in a row that may leave as many wron
 def never() -> bool:
     """Return False: there is no reason to end early."""
     return False
-
-
-def solve_systems(
-    active: ActiveSet, tol: float, max_steps: int, is_late: Callable[[], bool]
-) -> tuple[int, int]:
-    """Replace pairwise steps by linear systems on the free vertices, if these are few.
-
-    Badly conditioned problems would take millions of steps. Returns the number of steps that would
-    have taken the same time, and the number of dropped vertices.
-    """
-    alpha = active.alpha
-    grad = active.grad
-    rows = active.kernel_rows
-    y = active.labels
-    n_free = int(np.count_nonzero((alpha > 0) | (grad < active.rho * (1 - tol))))
-    fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(3, n_free)  # copies of the matrix
-    each = max(1, n_free**2 // 128)  # pairwise steps in the time of one system
-    if not fits or not rows.whole or max_steps < each or active.relative_gap() <= tol:
-        return 0, 0
-
-    def matrix(places: npt.NDArray[np.intp]) -> Float64Array:
-        block = rows.values[np.ix_(rows.slots[places], places)] * np.float64(rows.unit) + 1.0
-        block *= y[places, None] * y[places]
-        np.fill_diagonal(block, active.diag[places])
-        return np.asarray(block)
-
-    def gradient(weights: Float64Array) -> Float64Array:
-        sums = np.empty(len(weights))
-        beta = weights * y
-        core.weigh_rows(rows.values, rows.slots, beta, sums)
-        return np.asarray(y * (sums * rows.unit + beta.sum()) + weights / active.penalties)
-
-    minimum = Minimum(matrix, gradient, alpha.copy(), tol, max_steps // each, is_late).search()
-    drops = np.count_nonzero((alpha > 0) & (minimum.alpha == 0))
-    alpha[:] = minimum.alpha
-    grad[:] = minimum.grad
-    active.rho = float(alpha @ grad)
-    return minimum.n_systems * each, int(drops)
 
 
 @dataclass

@@ -108,7 +108,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch
     ("command", "place", "times", "status", "files"),
     [
         ("train", "ooc_fw.training.fit.encode_labels", 1, 130, []),
-        ("train", "ooc_fw.solver.loop._Run._finish", 2, 130, []),
+        ("train", "ooc_fw.solver.loop._Loop._finish", 2, 130, []),
         ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
         ("tune", "ooc_fw.training.tuning.fit", 1, 130, []),
         ("tune", "ooc_fw.training.tuning.plan_model", 1, 130, ["m.h5"]),

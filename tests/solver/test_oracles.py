@@ -35,14 +35,8 @@ class Bench:
         self.gradient = self.problem.dual_matrix[:, row_ids] @ self.active.alpha
         self.outside = np.setdiff1d(np.arange(N_ROWS), row_ids)
         memory = SimpleNamespace(max_block=block)
-        run = SimpleNamespace(  # what an oracle takes of it
-            rows=self.problem.source(sparse),
-            problem=SimpleNamespace(labels=self.problem.y),
-            sampler=Sampler(N_ROWS),
-            options=SimpleNamespace(sample_size=size),
-            plan=SimpleNamespace(memory=memory),
-        )
-        self.oracle = ALL[name](run)
+        shared = self.problem.source(sparse), self.problem.y, Sampler(N_ROWS)
+        self.oracle = ALL[name](*shared, memory if name == "blocks" else size)
 
     def propose(self, request=EVERYTHING):
         """A proposal that says the truth about rows that are no vertices, and keeps to limits."""
