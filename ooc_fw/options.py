@@ -376,6 +376,9 @@ class ConvertOptions(_Checked):
     )
     dates: Sequence[str] = option((), "columns of dates, to become seconds since 1970", **_COLUMNS)
     drop: Sequence[str] = option((), "columns to leave out, with commas between them", **_COLUMNS)
+    weight: str | None = option(
+        None, "column of the weights of rows: factors of C in training", metavar="COLUMN"
+    )
     impute: str | None = option(
         None,
         "replace missing numbers (empty, NA, nan, null, None, ?, -) by the mean of their column",
@@ -442,7 +445,7 @@ class ConvertOptions(_Checked):
     @property
     def of_columns(self) -> bool:
         """Whether an option says how to convert columns of a table."""
-        names = "one_hot", "target_encode", "dates", "drop", "impute"
+        names = "one_hot", "target_encode", "dates", "drop", "impute", "weight"
         return any(getattr(self, name) for name in names)
 
     @property

@@ -50,7 +50,7 @@ COMMANDS = {
   ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
   ooc-fw convert b.csv test.h5 --like train.h5""",
         """files label task scale like one_hot header
-        columns_of_tables: target_encode dates drop impute
+        columns_of_tables: target_encode dates drop impute weight
         labels_and_arrays: labels labels_as missing_labels x_name
         input: format zero_based n_features log1p delimiter names
         output: dense shuffle seed compression messages: json quiet|verbose""",

@@ -130,7 +130,7 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
             f"input (-) or one file of labels; convert one at a time"
         )
     strange = "--names" if options.names and kind != "csv" else ""
-    of_columns = "--one-hot, --target-encode, --dates, --drop and --impute"
+    of_columns = "--one-hot, --target-encode, --dates, --drop, --impute and --weight"
     if kind == "libsvm" and (options.for_tables or options.labels is not None):
         others = "--label, --labels, --missing-labels, --header, --no-header, --delimiter"
         strange = f"{others}, {of_columns}"
@@ -244,7 +244,7 @@ class _Conversion:
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.n_columns = max(self.n_columns, block.width)
-        return RowBlock(block.rows, block.labels, row_ids, codes)
+        return RowBlock(block.rows, block.labels, row_ids, codes, block.weights)
 
     def layout(self) -> Layout:
         """Complete the first pass, and choose the layout; InputError if the rows do not fit it."""
@@ -289,6 +289,7 @@ class _Conversion:
             table=encoder.table,
             origin=origin,
             n_encoded=encoder.n_encoded,
+            weighted=self.options.weight is not None,
         )
 
     def _is_sparse(self, n_features: int) -> bool:
@@ -340,7 +341,7 @@ class _Conversion:
             labels = piece.labels
             if label_values is not None:
                 labels = label_values[labels.astype(np.int64)]
-            writer.append(rows, labels, piece.row_ids, summed, piece.codes)
+            writer.append(rows, labels, piece.row_ids, summed, piece.codes, piece.weights)
             n_written += len(piece)
             if self.n_bytes is not None:
                 done = self.n_bytes + round(n_written / layout.n_rows * self.n_bytes)

@@ -85,7 +85,7 @@ class TableEncoder(Encoder):
                     f"{table.name} has column {listed(sorted(more))}, which {inputs[0].name} "
                     f"lacks; name this file first, with --drop for what the others lack"
                 )
-            table.choose(record.wanted(table, label, of, targets=options.targets))
+            table.choose(record.wanted(table, label, of, options))
         self.labelled = all(self._label_of.values())  # else there are no labels
 
     def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102
@@ -105,6 +105,14 @@ class TableEncoder(Encoder):
                 )
             columns = {name: column[kept] for name, column in columns.items()}
             labels = labels[kept]
+        weights = columns.get(self._options.weight or "")
+        if weights is not None:
+            assert isinstance(weights, np.ndarray)
+            for row in np.flatnonzero(~((weights >= 0) & np.isfinite(weights)))[:1].tolist():
+                raise InputError(
+                    f"{place(int(kept[row]))}: the weight is {weights[row]:g}, and weights are "
+                    f"numbers of at least 0; correct it, or delete the row"
+                )
         counts = Counter(unlabelled=n_rows - len(kept), rows=len(kept))
         values = np.empty((len(kept), len(record.columns)))
         for j, name in enumerate(record.columns):
@@ -131,7 +139,7 @@ class TableEncoder(Encoder):
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
         words = [columns[name] for name in record.encodings]
-        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, words, counts, sums)
+        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, words, counts, weights, sums)
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)

@@ -77,6 +77,7 @@ class ParsedBlock:
     width: int  # 1 + largest column in the block, counting explicit zeros and left-out columns
     words: Sequence[Any] = ()  # `Words` of each target-encoded column
     counts: Mapping[str, int] = field(default_factory=dict)  # counts for `Encoder.notes`
+    weights: Float64Array | None = None  # (n_rows,): weight of each row; None: all weigh 1
     sums: Float64Array | None = None  # sum of each column, and the number of its missing values
 
 

@@ -40,6 +40,7 @@ class RowBlock:
     labels: Float64Array  # (n_rows,): numeric labels, or codes of words
     row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
     codes: Int32Array | None = None  # (n_rows, n_columns): cells of target-encoded columns
+    weights: Float64Array | None = None  # (n_rows,)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -48,7 +49,8 @@ class RowBlock:
         """A slice of the rows, or a copy of some rows in any order."""
         rows: Any = self.rows[key] if isinstance(key, slice) else take_rows(self.rows, key)
         codes = None if self.codes is None else self.codes[key]
-        return RowBlock(rows, self.labels[key], self.row_ids[key], codes)
+        weights = None if self.weights is None else self.weights[key]
+        return RowBlock(rows, self.labels[key], self.row_ids[key], codes, weights)
 
 
 class Spool:
@@ -153,11 +155,13 @@ def _joined(pieces: list[RowBlock], n_features: int) -> RowBlock:
     rows = concat_rows([piece.rows for piece in pieces])
     assert isinstance(rows, CSRRows)
     codes = [piece.codes for piece in pieces if piece.codes is not None]
+    weights = [piece.weights for piece in pieces if piece.weights is not None]
     return RowBlock(
         replace(rows, n_features=n_features),
         np.concatenate([piece.labels for piece in pieces]),
         np.concatenate([piece.row_ids for piece in pieces]),
         np.concatenate(codes) if codes else None,
+        np.concatenate(weights) if weights else None,
     )
 
 

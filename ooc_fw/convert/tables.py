@@ -196,7 +196,9 @@ class TableRecord:
             ) from None
         return record
 
-    def wanted(self, table: Table, label: str | None, of: str, *, targets: bool) -> dict[str, str]:
+    def wanted(
+        self, table: Table, label: str | None, of: str, options: ConvertOptions
+    ) -> dict[str, str]:
         """Choose the `Table.wanted` of a table; InputError if the table does not fit the record.
 
         Messages use `of`, the name of the table, training file or model that has this record.
@@ -213,7 +215,11 @@ class TableRecord:
         if label in uses:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
         if label is not None:
-            uses[label] = "numbers" if targets else "words"
+            uses[label] = "numbers" if options.targets else "words"
+        if options.weight is not None and uses.setdefault(options.weight, "") != "":
+            raise InputError(f"--weight {options.weight} is a feature or the label; name another")
+        if options.weight is not None:
+            uses[options.weight] = "numbers"
         check_columns(table, uses, of)
         for name, what in uses.items():
             kind = table.kinds[name]
@@ -243,6 +249,7 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
         )
     named = {
         "--label": (options.label,),
+        "--weight": () if options.weight is None else (options.weight,),
         "--drop": options.drop,
         "--one-hot": options.one_hot,
         "--target-encode": options.target_encode,

@@ -34,6 +34,7 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError, unreadable
 
 STANDARD_INPUT = "-"
+PACKED_BYTES = 1 << 19  # bytes of a bzip2 or xz file that are read at once
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
@@ -53,60 +54,33 @@ class TextBlock:
         return int(np.count_nonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n")))
 
 
-class _Streams(io.RawIOBase):
-    """The content of a bzip2 or xz file, one compressed stream after the other.
+def _streams(new: Callable[[], Any], padding: int, file: Any) -> Iterator[bytes]:
+    """Yield the content of a bzip2 or xz file, one compressed stream after the other.
 
-    Python's own readers stop without an error where no further stream can be unpacked.
+    `new` makes the object that unpacks a stream. The number of zeros between streams is a multiple
+    of `padding`. Python's own readers end without an error at a stream that cannot be unpacked.
     """
-
-    def __init__(self, file: Any, new: Callable[[], Any], padding: int) -> None:
-        self._file = file
-        self._new = new  # makes the object that unpacks a stream
-        self._padding = padding  # zeros between streams are a multiple of it; 0: there are none
-        self._unpacker = new()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Unpack the next bytes into a buffer; 0 at the end of the last stream."""
-        data = b""
-        while not data:
+    packed = file.read(PACKED_BYTES)
+    while packed:
+        unpacker = new()
+        while not unpacker.eof:
+            packed = packed or (unpacker.needs_input and file.read(PACKED_BYTES)) or b""
+            if unpacker.needs_input and not packed:
+                raise EOFError("its last stream has no end")
+            yield unpacker.decompress(packed, readers.BLOCK_BYTES)
             packed = b""
-            if self._unpacker.eof:
-                packed = self._begin_stream()
-                if not packed:
-                    return 0
-                self._unpacker = self._new()
-            elif self._unpacker.needs_input:
-                packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
-                if not packed:
-                    raise EOFError("its last stream has no end")
-            data = self._unpacker.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def _begin_stream(self) -> bytes:
-        """The first bytes after a stream and the zeros behind it; b"" at the end of the file."""
-        packed = self._unpacker.unused_data
-        n_zeros = 0
-        while packed or (packed := self._file.read(io.DEFAULT_BUFFER_SIZE)):
-            rest = packed.lstrip(b"\0") if self._padding else packed
-            n_zeros += len(packed) - len(rest)
-            packed = rest
-            if packed:
-                break
-        if self._padding and n_zeros % self._padding:
-            raise EOFError(f"{n_zeros} zeros are between its streams")
-        return bytes(packed)
+        after = unpacker.unused_data
+        if not after.strip(b"\0"):
+            after += file.read(PACKED_BYTES)
+        packed = after.lstrip(b"\0")
+        n_zeros = len(after) - len(packed)
+        if n_zeros not in range(0, PACKED_BYTES, padding):
+            raise EOFError(f"{n_zeros} zeros follow a stream")
 
 
-_OPENERS: dict[str | None, Callable[[Any], Any]] = {
-    "gzip": gzip.open,
-    "bzip2": lambda file: io.BufferedReader(_Streams(file, bz2.BZ2Decompressor, 0)),
-    "xz": lambda file: io.BufferedReader(
-        _Streams(file, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), 4)
-    ),
+_UNPACKERS: dict[str, Callable[[Any], Iterator[bytes]]] = {
+    "bzip2": partial(_streams, bz2.BZ2Decompressor, PACKED_BYTES),
+    "xz": partial(_streams, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), 4),
 }
 
 
@@ -130,7 +104,7 @@ class TextInput(readers.Reader):
         try:
             with reading(self.name):
                 kind = format_of(self._raw.peek(HEAD_BYTES))
-            if kind is not None and kind not in _OPENERS:
+            if kind not in (None, "gzip", *_UNPACKERS):
                 raise InputError(
                     f"{self.name} is {kind}, which is not read as text; unpack it, or write it as "
                     f"plain text or as .gz, .bz2 or .xz"
@@ -138,8 +112,11 @@ class TextInput(readers.Reader):
         except InputError:
             self.close()
             raise
-        self._stream: Any = self._raw if kind is None else _OPENERS[kind](self._raw)
-        self._read_part = self._read_live if live and kind is None else self._stream.read
+        stream: Any = gzip.open(self._raw) if kind == "gzip" else self._raw
+        self._read_part = self._read_live if live and kind is None else stream.read
+        if kind in _UNPACKERS:
+            parts = filter(None, _UNPACKERS[kind](self._raw))
+            self._read_part = lambda _: next(parts, b"")
 
     @property
     def bytes_read(self) -> int:

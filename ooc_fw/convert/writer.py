@@ -90,6 +90,7 @@ class Layout:
     table: str | None = None  # `TableRecord` as JSON, if features come from a table
     origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
     n_input: int | None = None  # number of rows of the input; None: `n_rows`
+    weighted: bool = False  # whether rows have weights
     n_encoded: int = 0  # number of columns that are target-encoded by the labels of these rows
 
 
@@ -156,6 +157,8 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         if layout.labelled:
             self._create("y", np.float64, layout.n_rows)
         self._create("row", np.int64, layout.n_rows)
+        if layout.weighted:
+            self._create("weight", np.float64, layout.n_rows)
         if layout.n_encoded:
             self._create("categories", np.int32, layout.n_rows, layout.n_encoded)
         if not layout.sparse:
@@ -194,6 +197,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         row_ids: Int64Array,
         stored: Rows | None = None,
         cells: Int32Array | None = None,
+        weights: Float64Array | None = None,
     ) -> None:
         """Append rows; OSError if the disk is full or fails.
 
@@ -202,6 +206,7 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         """
         add_sums(self._sums, rows if stored is None else stored)
         values: dict[str, Any] = {"row": row_ids, "y": labels, "categories": cells}
+        values["weight"] = weights
         if self._layout.labelled and not self._layout.targets:
             self._counts.update(count_labels(labels))
         if len(self._counts) > MAX_CLASSES:
@@ -319,6 +324,7 @@ def split(
         columns=source.columns,
         origin=source.origin,
         n_input=source.n_input,
+        weighted=source.weights is not None,
     )
     reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -339,7 +345,9 @@ def split(
                         labels = np.searchsorted(words, labels)
                     known_cells = None if cells is None else cells[here]
                     row_ids = part.row_ids(here.start, here.stop)
-                    writer.append(rows, labels.astype(float), row_ids, cells=known_cells)
+                    weights = None if part.weights is None else part.weights[here]
+                    given = labels.astype(float), row_ids, None, known_cells, weights
+                    writer.append(rows, *given)
                 writer.finish()
             counts = writer.class_counts
             reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})

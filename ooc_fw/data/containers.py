@@ -232,6 +232,7 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
         source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
     source.ids = array("row", source.n_rows)
     source.n_input = int(attributes.get(formats.N_INPUT, source.n_rows))
+    source.weights = array("weight", source.n_rows)
     cells = array("categories", source.n_rows)
     if cells is not None:
         classes = None if attributes.get(formats.TARGETS, False) else attributes["class_names"]

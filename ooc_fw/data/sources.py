@@ -107,6 +107,7 @@ class RowSource(ExitStack):
     table: str | None = None  # `TableRecord` as JSON: how features came from columns of a table
     categories: Categories | None = None  # categories that are target-encoded; None: none are
     targets: bool | None = None  # whether labels are targets; None: unknown
+    weights: Sliceable | None = None  # weight of each row in training; None: all weigh 1
     kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
     ids: Sliceable | None = None  # place of each row in the user's own input; None: the row number
     n_input: int  # number of rows of that input

@@ -43,6 +43,8 @@ class SubsetSource(RowSource):
         if source._labels is not None:
             self._labels = _chosen(source._labels, rows)
         self.ids = rows if source.ids is None else _chosen(source.ids, rows)
+        if source.weights is not None:
+            self.weights = _chosen(source.weights, rows)
         if (whole := source.categories) is not None:
             cells = _chosen(whole.cells, rows)
             self.categories = replace(whole, cells=cells, labels=_chosen(whole.labels, rows))
@@ -132,6 +134,7 @@ class WholeSource(RowSource):
         self.source = source
         self.sparse = sparse
         self.ids = source.ids
+        self.weights = source.weights
         self.categories = source.categories
         self.callback(source.close)
 

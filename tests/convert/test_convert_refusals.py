@@ -99,7 +99,7 @@ TEXT = [
         for pack in (gzip.compress, bz2.compress, lzma.compress)
         for end in (b"more", b"\0\0more", pack(NOISE)[:-1], bytes(9) + pack(NOISE)[9:])
     ),
-    (lzma.compress(b"1 1:1\n") + bytes(3), {}, "damaged or cut short .3 zeros"),
+    (lzma.compress(b"1 1:1\n") + bytes(3), {}, "damaged or cut short .3 zeros follow"),
     (bz2.compress(b"1 1:1\n") + bytes(4), {}, "damaged or cut short"),
     *(
         (data[:60] + data[90:], {}, r"data is damaged or cut short \(.*\); fetch it")
@@ -121,6 +121,13 @@ COLUMNS = [
 ]
 CELLS = [
     ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
+    *(
+        (f"w,a,y\n1,1,0\n{weight},2,1\n", {**Y, "weight": "w"}, f"line 3: the weight is {shown}")
+        for weight, shown in (("-1", "-1"), ("", "nan"), ("inf", "inf"))
+    ),
+    ("w,a,y\n1,1,0\n", {**Y, "weight": "w", "one_hot": ["w"]}, "named by --one-hot and by --wei"),
+    ("w,a,y\n1,1,0\n", {**Y, "weight": "v"}, "lacks column 'v', which --weight needs"),
+    ("1 1:1\n", {"weight": "w", "format": "libsvm"}, "is libsvm, and .* --weight are for other"),
     ("a,y\n1,0\n2,N/A\n3,1\n", Y, r"line 3: the label is missing.*--missing-labels drop"),
     ("a,y\n1,0\n1,inf\n", {**Y, "task": "regression"}, "line 3: the label .* infinite"),
     ("a,b,y\n1,1,0\n1,-1,0\n", {**Y, "log1p": True}, "line 3: .* 'b' is -1: .* log1p"),

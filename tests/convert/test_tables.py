@@ -81,6 +81,24 @@ def test_names_of_columns_without_a_header(run, tmp_path, monkeypatch, names):
     assert later.X.tolist() == [[0, 1, 5], [1, 0, 6]]
 
 
+@pytest.mark.parametrize("options", [{}, {"one_hot": ["c"]}, {"target_encode": ["c"]}])
+def test_weights_of_rows_follow_their_rows(run, tmp_path, ooc_fw, options):
+    """Through the shuffle, to later files and to both parts of a split; a record has no weights."""
+    lines = [f"{k / 4},{k},{k % 3},{k % 2}" for k in range(40)]
+    text = "\n".join(["w,x,c,y", *lines, ""])
+    run(text, "t.h5", label="y", weight="w", shuffle=True, **options)
+    run(text, "later.h5", like=tmp_path / "t.h5", weight="w")
+    ooc_fw("split", tmp_path / "t.h5", tmp_path / "a.h5", tmp_path / "b.h5").done()
+    for name in ("t.h5", "later.h5", "a.h5", "b.h5"):
+        with open_source(tmp_path / name) as source:
+            x = source.read(0, source.n_rows)[:, source.columns.index("x")]
+            assert source.weights[0 : source.n_rows].tolist() == (x / 4).tolist()
+        assert ooc_fw("verify", tmp_path / name).status == 0
+    run("x,c,y\n1,2,0\n3,1,1\n", like=tmp_path / "t.h5")
+    with open_source(tmp_path / "out.h5") as source:
+        assert source.weights is None
+
+
 def test_a_folder_of_csv_is_all_its_files(run, tmp_path, ooc_fw):
     folder = tmp_path / "rows"
     folder.mkdir()
