@@ -14,33 +14,45 @@ import os
 import pickle
 import stat
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def noting_compilation(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note` whenever a function has to be compiled, because it is not on disk."""
+class Compilation:
+    """Functions that this process has to compile, because they are not on disk."""
+
+    begun = 0
+    ended = 0
+
+    @classmethod
+    def under_way(cls) -> bool:
+        """Whether a function is being compiled."""
+        return cls.begun > cls.ended
+
+
+@functools.cache
+def _count_compilations() -> None:
     from numba.core import event
 
-    class Compilation(event.Listener):  # type: ignore[misc]
+    class Counter(event.Listener):  # type: ignore[misc]
         def on_start(self, _: Any) -> None:
-            note()
+            Compilation.begun += 1
 
         def on_end(self, _: Any) -> None:
-            pass
+            Compilation.ended += 1
 
-    with event.install_listener("numba:compile", Compilation()):
-        yield
+    event.register("numba:compile", Counter())
 
 
 def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
     """`numba.njit`, with `cache` in the directory that the docstring of this module describes."""
     import numba
+
+    _count_compilations()
 
     def compiled(function: Any) -> Any:
         dispatcher = numba.njit(**options)(function)

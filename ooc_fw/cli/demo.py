@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from ooc_fw._core.loading import noting_compilation
+from ooc_fw._core.loading import Compilation
 from ooc_fw._core.steps import weigh_rows
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
@@ -55,11 +55,9 @@ def run_commands(commands: str) -> int:
 
 def warm_up(args: argparse.Namespace) -> int:
     """Compile what the other commands need, once for each installation."""
-    compiled: list[bool] = []
     lines = Path(__file__).with_name("warm_up.txt").read_text(encoding="ascii").splitlines()
     work = [line for line in lines if line and not line.startswith("#")]
     with (
-        noting_compilation(lambda: compiled.append(True)),
         _sample(),
         Waiting("warm-up", len(work), quiet=args.quiet, unit="commands") as done,
         contextlib.redirect_stdout(io.StringIO()),
@@ -74,7 +72,7 @@ def warm_up(args: argparse.Namespace) -> int:
             if status != DONE:
                 return status
     result = {
-        "compiled": bool(compiled),
+        "compiled": Compilation.begun,
         "seconds": time.perf_counter() - args.started,
         "directory": weigh_rows.stats.cache_path,
     }

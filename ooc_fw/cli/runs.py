@@ -106,7 +106,9 @@ def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> E
 
 def run_progress(args: argparse.Namespace, log: EventLog | None = None) -> Progress:
     """The display of a run; not in place if it is verbose, since messages would break the line."""
-    return Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
+    progress = Progress(quiet=args.quiet, in_place=not args.verbose, log=log)
+    progress.started = args.started  # training and calibration count from one time
+    return progress
 
 
 def costs(args: argparse.Namespace) -> dict[str, Any]:

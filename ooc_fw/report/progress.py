@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ooc_fw._core.loading import Compilation
 from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
@@ -52,7 +53,7 @@ class Waiting:
         self._what = what
         self._total = total
         self._unit = unit
-        self._started = time.monotonic()
+        self.started = time.perf_counter()  # from which the seconds are counted
         self._in_place = False
         with contextlib.suppress(*_NO_SCREEN):
             self._in_place = in_place and sys.stderr.isatty()
@@ -67,7 +68,8 @@ class Waiting:
 
     def _watch(self) -> None:
         while not self._ended.wait(BAR_SECONDS if self._in_place else LINE_SECONDS):
-            self._write(f"{time.monotonic() - self._started:.0f} s, {self.line}")
+            own = ", compiling, once (about 40 s)" if Compilation.under_way() else ""
+            self._write(f"{time.perf_counter() - self.started:.0f} s, {self.line}{own}")
 
     def _write(self, line: str) -> None:
         text = f"{line}\n"

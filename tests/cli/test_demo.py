@@ -92,10 +92,11 @@ COMMANDS = (
 def test_nothing_is_compiled_after_warm_up(program, tmp_path):
     if WARMED is None:
         first = program("warm-up")
-        assert first.stdout.split()[:2] == ["compiled", "True"]
+        word, count = first.stdout.split()[:2]
+        assert (word, int(count) > 50) == ("compiled", True)
         assert str(tmp_path / "compiled") in first.stdout
     again = program("warm-up")
-    assert again.stdout.split()[:2] == ["compiled", "False"]
+    assert again.stdout.split()[:2] == ["compiled", "0"]
     write_data(tmp_path)
     kept = {path.name for path in (tmp_path / "compiled").rglob("*.nbc")}
     program(*COMMANDS)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ooc_fw._core.loading import Compilation
 from ooc_fw.landmarks import relative_target
 from ooc_fw.report.progress import EventLog, Progress, Waiting
 from ooc_fw.report.runlog import read_runs
@@ -62,6 +63,15 @@ def wait_for(stream, words):
     while words not in stream.getvalue():
         assert time.monotonic() < ends, stream.getvalue()
         time.sleep(0.01)
+
+
+def test_a_first_run_says_that_it_compiles(stderr, monkeypatch):
+    shown = stderr(io.StringIO())
+    with Progress() as progress:
+        progress.started -= 70
+        wait_for(shown, "70 s, the first step\n")
+        monkeypatch.setattr(Compilation, "begun", Compilation.ended + 1)
+        wait_for(shown, "70 s, the first step, compiling, once (about 40 s)\n")
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
