@@ -49,6 +49,20 @@ class Problem:
         """Labels or targets of the rows, by which a checkpoint knows its run."""
         return self.row_classes
 
+    @cached_property
+    def class_penalties(self) -> Float64Array | None:
+        """Penalty of all rows of each class, NaN for a class whose rows have different ones.
+
+        None if there are no penalties.
+        """
+        if self.penalties is None:
+            return None
+        codes = self.row_classes
+        of_class = np.zeros(int(codes.max()) + 1)
+        of_class[codes] = self.penalties
+        differs = [(self.penalties[codes == k] != own).any() for k, own in enumerate(of_class)]
+        return np.where(differs, np.nan, of_class)
+
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
         """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
         given: Any = self
@@ -295,6 +309,12 @@ class StoppingTest:
                 "stopping 'meb' needs a kernel whose k(x, x) is constant (rbf or laplacian), and "
                 "one penalty for all rows; use stopping 'relative'"
             )
+
+    @property
+    def stated(self) -> StoppingTest:
+        """The test of a rho without the bias of one class."""
+        diagonal = None if self.diagonal is None else self.diagonal - self.bias_share
+        return replace(self, diagonal=diagonal, bias_share=0.0)
 
     def line(self) -> tuple[float, float]:
         """Numbers a and b: the largest relative gap that passes is a + b / rho."""

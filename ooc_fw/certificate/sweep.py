@@ -51,13 +51,15 @@ class Certificate:
     n_violators: int
     worst: Int64Array  # the worst violators: increasing row numbers
 
-    def without_bias(self) -> Certificate:
-        """The certificate for one class, in which the bias does not count.
+    def without_bias(self, share: float) -> Certificate:
+        """The certificate for one class, in which the bias does not count; itself for share 0.
 
         The gap D stays, and rho is less by 1, the square of the sum of the weights. The bound on
         D / (rho - 1) takes rho as small as it may be: it errs by at most half of `rounding` times
         itself.
         """
+        if share == 0:
+            return self
         least = self.rho * (1 - self.rounding / 2)
         rho, factor = self.rho - 1.0, math.inf
         if least > 1.0:

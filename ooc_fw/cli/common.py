@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from decimal import ROUND_CEILING, Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import Record, option_fields
 from ooc_fw.report.progress import to_json
-from ooc_fw.system.errors import InputError, format_value, printable
+from ooc_fw.system.errors import InputError, format_gap, format_value, printable
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
@@ -116,8 +115,12 @@ def print_lines(lines: Iterable[object], file: Any = None) -> None:
 
 
 def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
-    """A line for each name and value, with up to `most` entries of a list."""
-    return table([[name, format_value(value, most)] for name, value in result.items()], 2)
+    """A line for each name and value, with up to `most` entries of a list; gaps are rounded up."""
+    rows = []
+    for name, value in result.items():
+        is_gap = name.endswith("_gap") and isinstance(value, float)
+        rows.append([name, format_gap(value) if is_gap else format_value(value, most)])
+    return table(rows, 2)
 
 
 def wrapped(lines: Iterable[str], indent: int) -> list[str]:
@@ -141,13 +144,6 @@ def table(rows: Sequence[Sequence[object]], n_left: int = 1) -> list[str]:
     return [look.format(*row).rstrip() for row in cells]
 
 
-def format_gap(gap: float | None) -> str:
-    """The gap as text with three digits, rounded up."""
-    if gap is None:
-        return "unknown"
-    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(gap))):.2e}"
-
-
 def span_of(result: Mapping[str, Any]) -> str:
     """Words for the span, in which a landmark model has its gap."""
     return f"within the span of the {result['n_support']} landmarks"
@@ -161,5 +157,5 @@ def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
         limits.append(f"over {result['n_weighted']} rows only; all others have no weight")
     for name in ("certified_gap", "sampled_gap") if limits else ():
         if result.get(name) is not None:
-            shown[name] = f"{format_value(result[name])} ({', '.join(limits)})"
+            shown[name] = f"{format_gap(result[name])} ({', '.join(limits)})"
     return shown

@@ -21,7 +21,7 @@ from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import EventLog, Progress, Waiting
-from ooc_fw.system.errors import InputError, format_value
+from ooc_fw.system.errors import InputError, format_gap, format_value
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import peak_rss_bytes
 
@@ -128,7 +128,7 @@ def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> 
 def summary(result: Mapping[str, Any]) -> list[str]:
     """Summarise a run of ``train`` in a few lines for people."""
     certified = result["certified_gap"] is not None
-    gap = common.format_gap(result["certified_gap" if certified else "sampled_gap"])
+    gap = format_gap(result["certified_gap" if certified else "sampled_gap"])
     kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
     if result["gap_scope"] == "span":
         kind = f"{common.span_of(result)}, {kind}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,15 +22,16 @@ from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, TrainOptions, option_fields
-from ooc_fw.solver.state import Callback, Status
-from ooc_fw.system.errors import DeferredInterrupt, signal_of
+from ooc_fw.solver.plan import Session
+from ooc_fw.solver.state import Status
+from ooc_fw.system.errors import DeferredInterrupt, format_gap, signal_of
 from ooc_fw.training.streams import CHUNK_BYTES, Stream
 
 logger = logging.getLogger(__name__)
 
 _TAKEN = (
     "data label labels x_name zero_based output log json quiet verbose stream resume keep "
-    "kernel gamma degree coef0 C tol stopping threads certify"
+    "kernel gamma degree coef0 C tol stopping threads certify max_time"
 )
 
 
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         if before is not None:
             # The model does not tell how many rows came after its last support vector.
             stream = Stream.after(before, options, args.keep, int(before.rows.max()) + 1)
-        model, n_rows, number = _learn(args, options, chunks, stream, progress.callbacks, interrupt)
+        session = Session(progress.callbacks, started=args.started, interrupt=interrupt)
+        model, n_rows, number = _learn(args, options, chunks, stream, session)
         output = place.save(model, complete=number is None)
         result = {
             "status": model.status,
@@ -79,8 +81,10 @@ def run(args: argparse.Namespace) -> int:
     if number is not None:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, n_rows, place.note(output))
+    elif model.status == Status.TIME_LIMIT:
+        logger.warning("the time limit: the model is that of the first %d rows", n_rows)
     report = (
-        f"{model.status}: relative gap {common.format_gap(model.sampled_gap)}, over the rows read "
+        f"{model.status}: relative gap {format_gap(model.sampled_gap)}, over the rows read "
         f"last, not certified; {result['n_support']} support vectors; {n_rows} rows read once"
     )
     common.print_result(args, result, [output], [report])
@@ -92,23 +96,31 @@ def _learn(
     options: TrainOptions,
     chunks: Chunks,
     stream: Stream | None,
-    callbacks: Sequence[Callback],
-    interrupt: DeferredInterrupt,
+    session: Session,
 ) -> tuple[Model, int, int | None]:
-    """Model of all rows up to the end or a signal, the number of rows, the number of the signal.
+    """Model of all rows up to the end, a limit or a signal; their number; number of the signal.
 
-    The chunk in which the signal arrives is not learned and not counted.
+    The chunk in which the signal arrives is not learned and not counted. OutOfTimeError if the time
+    is over before the first chunk.
     """
     name = "standard input" if args.data == "-" else args.data
     classes = chunks.classes
     n_before = 0 if stream is None else stream.n_rows
-    number = None
+    number = status = None
+    deadline = session.deadline(options)
+    interrupt = session.interrupt
+    assert interrupt is not None
     interrupt.defer()
     try:
         while True:
             with interrupt.raising():
                 chunk = next(chunks.rows, None)
             if chunk is None:
+                break
+            if stream is None or stream.n_rows == n_before:
+                deadline.check()
+            elif deadline.left() <= 0:
+                status = Status.TIME_LIMIT
                 break
             labels, rows = chunk
             source = rows_source(rows, name, labels)
@@ -119,18 +131,19 @@ def _learn(
                 kernel = runs.kernel_from(args, source, options.threads, None)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
-            stream = stream.learn(source, codes, callbacks=callbacks)
+            stream = stream.learn(source, codes, session)
     except KeyboardInterrupt as error:
         if stream is None or stream.n_rows == n_before:
             raise
         number = signal_of(error)
+        status = Status.INTERRUPTED
     assert stream is not None  # readers refuse data without rows
     assert classes is not None
     model = stream.model(classes, chunks.like)
     if chunks.like is None:
         model = replace(model, scaling=Scaling())
-    if number is not None:
-        model = replace(model, status=str(Status.INTERRUPTED))
+    if status is not None:
+        model = replace(model, status=str(status))
     return model, stream.n_rows - n_before, number
 
 

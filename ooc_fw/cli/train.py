@@ -77,11 +77,10 @@ def run(args: argparse.Namespace) -> int:
         facts = {"n_rows": source.n_rows, "n_features": source.n_features, "task": args.task}
         log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with runs.run_progress(args, log) as progress, DeferredInterrupt() as interrupt:
-            session = replace(session, callbacks=progress.callbacks)
+            session = replace(session, callbacks=progress.callbacks, interrupt=interrupt)
             if resumed is not None:
                 resumed = replace(resumed, rows=rows)
             fitted = fit(problem, within, session, resumed, plan)
-            interrupt.defer()  # from here on a signal cannot lose the model
             progress.stop()  # since calibration has a display of its own
             if rows is not None:
                 fitted = fitted.renumbered(rows, whole.n_rows)
@@ -154,7 +153,7 @@ def _save(
         try:
             # Without a log, which describes the training run only.
             with interrupt.raising(), runs.run_progress(args) as progress:
-                own = replace(session, callbacks=progress.callbacks)
+                own = replace(session, callbacks=progress.callbacks, interrupt=None)
                 model = calibrated(fitted, options, own)
         except OutOfTimeError:
             missing = "no time left"

@@ -215,6 +215,10 @@ class RowSource(ExitStack):
         """Bytes (uncompressed) of the rows that were fetched from storage so far."""
         return self._bytes_read + sum(parent.bytes_read for parent in self._parents)
 
+    def roots(self) -> list[RowSource]:
+        """The sources that read the rows from their storage."""
+        return [root for parent in self._parents for root in parent.roots()] or [self]
+
     @property
     def has_labels(self) -> bool:  # noqa: D102
         return self._labels is not None

@@ -40,7 +40,7 @@ from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
@@ -70,7 +70,8 @@ certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
     otherwise 1, with a warning.
 gap_scope_ : str
-    "all" if the gap is to the optimum, "span" if it is to the best weights of the landmarks.
+    "all" if the gap is to the optimum, "span" if it is to the best weights of the landmarks,
+    "chunk" after `partial_fit`: it holds for the rows in memory.
 n_iter_, n_features_in_ : int
     Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
@@ -166,7 +167,11 @@ class Trainer(BaseEstimator):
         if is_array(y) and self._task == "classification":
             check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
-        with borrow_source(X, y, columns) as opened, workers as dask:
+        with (
+            borrow_source(X, y, columns) as opened,
+            workers as dask,
+            DeferredInterrupt() as interrupt,
+        ):
             whole = without_offsets(opened, self.kernel)
             source, weights, places = _of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
@@ -180,15 +185,17 @@ class Trainer(BaseEstimator):
             facts |= {"options": options.to_dict(), "resume": resume and os.fspath(resume)}
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                session = Session(progress.callbacks, dask, started, kept)
+                session = Session(progress.callbacks, dask, started, kept, interrupt=interrupt)
                 fitted = self._fit(problem, options, session, resumed)
                 progress.end(describe(fitted))
             if places is not None:
                 fitted = fitted.renumbered(places, whole.n_rows)
-        self._keep(fitted.model, fitted.pairs, fitted.landmarks)
+            self._keep(fitted.model, fitted.pairs, fitted.landmarks)
         self.gap_scope_ = fitted.gap_scope
         self._n_rows = whole.n_rows
         self._name_features()
+        if interrupt.noted is not None and fitted.model.status != Status.INTERRUPTED:
+            raise KeyboardInterrupt(interrupt.noted)  # it came after training, and lost nothing
         why = fitted.why_inexact()
         if why is not None:
             rounding = fitted.model.status == Status.ROUNDING

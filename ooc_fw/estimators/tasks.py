@@ -5,7 +5,10 @@ scikit-learn validates arrays in RAM only; data on disk are passed on unread.
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -13,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
@@ -27,7 +31,7 @@ from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
-from ooc_fw.system.errors import InputError, format_labels
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels
 from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.fit import Fit, before_calibration, calibrated, fit
 from ooc_fw.training.streams import Stream
@@ -96,9 +100,12 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if self.probability:
             silent = Session(dask=session.dask, started=session.started)  # without log and display
             try:
-                fitted = replace(fitted, model=calibrated(fitted, options, silent))
-            except KeyboardInterrupt:
-                pass  # keep the model, without probabilities
+                with nullcontext() if session.interrupt is None else session.interrupt.raising():
+                    fitted = replace(fitted, model=calibrated(fitted, options, silent))
+            except (KeyboardInterrupt, OutOfTimeError) as error:
+                why = "no time left" if isinstance(error, OutOfTimeError) else "interrupted"
+                words = f"{why}: the model gives no probabilities"
+                warnings.warn(words, ConvergenceWarning, stacklevel=3)
         self.__dict__.pop("_stream", None)  # `partial_fit` will continue from this model
         self.classes_: npt.NDArray[Any] = problem.classes
         counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
@@ -164,7 +171,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         The first chunk fixes kernel and gamma; it should represent all rows. After `fit`, training
         continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may change between
-        calls; other options of training have no effect.
+        calls, and so may `max_time`, the limit of a call. Other options of training have no effect.
 
         Parameters
         ----------
@@ -173,6 +180,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         classes : array-like of shape (n_classes,)
             All classes; the first call needs them, and later calls cannot change them.
         """
+        started = time.perf_counter()
         options = self._options()
         first = not hasattr(self, "model_")
         if options.landmarks is not None or not (first or self.model_.kind == "exact"):
@@ -198,10 +206,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             else:
                 stream = Stream.after(self.model_, options, room, self._n_rows)
             with Progress(quiet=not self.verbose) as progress:
-                stream = stream.learn(source, codes, progress.callbacks)
+                stream = stream.learn(source, codes, Session(progress.callbacks, started=started))
         self._keep(stream.model(known, source if first else self.model_), stream.pairs, None)
         self._stream: Stream = stream
-        self.gap_scope_ = "all"
+        self.gap_scope_ = "chunk"
         self.classes_ = known
         self.class_weight_ = np.ones(len(known))
         self.n_support_ = _rows_of_classes(self.pairs_, len(known))

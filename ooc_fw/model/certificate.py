@@ -80,14 +80,18 @@ def certify_model(
     source = suited(model, source)
     if penalties is not None:
         penalties = check_sample_weight(penalties, source.n_rows)
+    n = source.n_rows
+    demand(
+        n == (n if model.n_rows is None else model.n_rows),
+        f"{source.name} has {n} rows but the model was trained on {model.n_rows}, rows of weight 0 "
+        f"included; {_ADVICE}",
+    )
     if model.weighted_rows is not None:
-        rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
-        n = source.n_rows
         demand(
-            len(model.weighted_rows) == -(-n // 8) and rows.max(initial=-1) < n,
-            f"{source.name} has {n} rows, but the training data had another number, including "
-            f"rows of weight 0; {_ADVICE}",
+            model.n_rows is not None,
+            "the file of the model does not tell how many rows of weight 0 there were; train again",
         )
+        rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)
         penalties = None if penalties is None else penalties[rows]
@@ -164,7 +168,7 @@ def _certify_exact(
             C = model.C if model.penalties is None else model.penalties[one.sv]
             own = SupportWeights(vectors, rows, one.alpha, C)
             found = certify(pair, engine, own, search, None if several else tell, dask)
-            found = found.without_bias() if pair.one_class else found
+            found = found.without_bias(pair.bias_share)
             certificates.append({name: getattr(found, name) for name in names})
             tell(problem.source.n_rows * (k + 1) // len(model.classifiers))
     return ModelCertificate("all", certificates)
@@ -174,12 +178,8 @@ def _certify_span(
     model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
     """Certify a landmark model: bounds on its objectives, rounding included (`certify_point`)."""
-    derived = None
-    if problem.penalties is None:
-        derived = _derived_penalties(model, problem.row_classes)
-        problem = replace(problem, penalties=derived)
-    of_span = SpanProblem.of(problem, model.C)
     source = problem.source
+    of_span = SpanProblem.of(_with_penalties(problem, model), model.C)
     jitter = model.jitter or 0.0
     demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
     betas = np.array([one.beta for one in model.classifiers])
@@ -195,13 +195,12 @@ def _certify_span(
     # Training computed the primal from float64 kernel values if it certified it, else from float32.
     accuracy = 1e-4 if model.certified_gap is None else 1e-6
     rounding = accuracy * primal + 2 * (primal - point.primal)
-    if (np.abs(model.numbers("primal") - primal) > rounding).any():
-        demand(derived is None, _WEIGHTS_OF_ROWS)
-        demand(
-            (model.rows >= 0).any(),  # else no landmark shows that the rows are the training rows
-            f"the weights have another objective over the rows of {source.name} than in training; "
-            f"{_ADVICE}, and its penalties",
-        )
+    # Landmarks show that the rows are the training rows, unless the file lacks their numbers.
+    demand(
+        (model.rows >= 0).any() or (np.abs(model.numbers("primal") - primal) <= rounding).all(),
+        f"the weights have another objective over the rows of {source.name} than in training; "
+        f"{_ADVICE}, and its penalties",
+    )
     # The file of an exact regression has a lower bound on the optimum over all rows. If only some
     # rows were landmarks, it has a bound on the optimum in their span, which is larger.
     scope = "span"
@@ -215,15 +214,24 @@ def _certify_span(
     return ModelCertificate(scope, each)
 
 
-def _derived_penalties(model: Model, codes: Int64Array) -> Float64Array | None:
-    """Penalties of all training rows, whose classes are `codes`; None if all have the model's C."""
-    if model.penalties is None:
-        return None
-    # The model has penalties of landmarks only: all landmarks of a class must have the same.
-    per_class = np.zeros(len(model.classes))
-    is_row = model.rows >= 0
-    for place in np.unique(codes):  # all rows of a regression have the code 0
-        of_class = np.unique(model.penalties[is_row & (codes[model.rows] == place)])
-        demand(len(of_class) == 1, _WEIGHTS_OF_ROWS)
-        per_class[place] = of_class[0]
-    return np.asarray(per_class[codes])
+def _with_penalties(problem: Any, model: Model) -> Any:
+    """The problem with the penalties of all rows: those given, or those that the file tells."""
+    given = problem.penalties
+    if given is None and model.penalties is None:
+        return problem
+    known = np.full(problem.source.n_rows, model.C)  # NaN where the file does not tell it
+    if model.penalties is not None:
+        of_class = np.full(1, np.nan) if model.class_penalties is None else model.class_penalties
+        known = of_class[np.minimum(problem.row_classes, len(of_class) - 1)]
+        is_row = model.rows >= 0
+        known[model.rows[is_row]] = model.penalties[is_row]
+    if given is None:
+        demand(not np.isnan(known).any(), _WEIGHTS_OF_ROWS)
+        return replace(problem, penalties=known)
+    fits = np.where(np.isnan(known), given > 0, np.isclose(given, known, rtol=1e-9, atol=0.0))
+    demand(
+        fits.all(),
+        f"the penalty of row {fits.argmin()} differs from that in training: give C times the "
+        f"weight of each row",
+    )
+    return problem

@@ -38,7 +38,10 @@ FORMAT = 5  # format of new files; older formats can be read
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon")
 _TEXTS = ("table", "origin", "run")
-_VECTORS = {"rows": np.int64, "penalties": np.float64, "weighted_rows": np.uint8}
+_VECTORS: dict[str, Any] = {
+    **{"rows": np.int64, "weighted_rows": np.uint8},
+    **{"penalties": np.float64, "class_penalties": np.float64},
+}
 _ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
 
@@ -52,6 +55,8 @@ def content_of(model: Model) -> bytes:
         file.attrs["kernel"] = as_bytes(model.kernel.name)
         for name in ("gamma", "degree", "coef0"):
             file.attrs[name] = getattr(model.kernel, name)
+        if model.n_rows is not None:
+            file.attrs["n_rows"] = model.n_rows
         for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS):
             value = getattr(model, name)
             if name == "origin":
@@ -142,6 +147,8 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     for name in _ATTRIBUTES:
         if name in attributes:
             fields[name] = _number_of(attributes, name)
+    if "n_rows" in attributes:
+        fields["n_rows"] = index(attributes["n_rows"])
     for name in _TEXTS:
         if name in file:
             fields[name] = _vector_of(file[name], np.uint8).tobytes().decode("utf-8")
@@ -265,6 +272,14 @@ def check_model(model: Model) -> None:
     fits = len(rows) + unknown == n_vectors and rows.min(initial=0) >= 0
     demand(fits, f"{n_vectors} support vectors need as many numbers of rows")
     demand(len(np.unique(rows)) == len(rows), "two support vectors are the same row")
+    if model.n_rows is not None:
+        bits = model.weighted_rows
+        fits = bits is None or len(bits) == -(-model.n_rows // 8)
+        demand(fits and rows.max(initial=-1) < model.n_rows, f"its rows are not {model.n_rows}")
+    if model.class_penalties is not None:
+        own = model.class_penalties
+        fits = len(own) == (n if model.task == "classification" else 1)
+        demand(fits and not (own <= 0).any(), f"C of the rows of classes cannot be {own}")
     penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
     fits = len(penalties) == n_vectors and ((penalties > 0) & (penalties < np.inf)).all()
     demand(fits, f"C must be {n_vectors} positive numbers")

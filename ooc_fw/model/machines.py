@@ -180,6 +180,9 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     `values` are finite decision values of rows that the classifier was not trained on. Platt's
     targets t are (n+ + 1) / (n+ + 2) for positive and 1 / (n- + 2) for negative rows, so that
     separable rows have a finite slope. The mean of -t log p - (1 - t) log(1 - p) is convex.
+
+    The probability never falls as the value rises: a is 0 if a positive one fits best, and all rows
+    then have the probability of the classes.
     """
     from scipy.optimize import minimize  # takes 0.1 s, and few commands need it
 
@@ -201,6 +204,8 @@ def fit_sigmoid(values: Float64Array, positive: npt.NDArray[np.bool_]) -> tuple[
     start = np.array([0.0, np.log((n_negative + 1) / (n_positive + 1))])
     options = {"gtol": 1e-10}  # suits the mean loss, which is of the order of 1
     found = minimize(loss, start, jac=True, method="BFGS", options=options)
+    if not found.x[0] < 0:
+        return 0.0, float(start[1])
     return float(found.x[0] / scale), float(found.x[1])
 
 

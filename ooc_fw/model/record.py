@@ -62,7 +62,10 @@ class Model:
     support_vectors: Rows  # scaled as in training; all classifiers share them
     rows: Int64Array  # (n_support,): their row numbers in the training data; -1 if not a row of it
     classifiers: list[Classifier]  # in the order of `class_sides`
+    n_rows: int | None = None  # rows of the training data, weight 0 included; None if unknown
     penalties: Float64Array | None = None  # (n_support,): C of each of these rows; None if all = C
+    # Landmark models with penalties: C of all training rows of each class, NaN if it differs.
+    class_penalties: Float64Array | None = None
     jitter: float | None = None  # landmark models: added to the diagonal of the kernel matrix
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
     spread: float | None = None  # regression: the prediction is offset + spread h(x)
@@ -195,14 +198,14 @@ class Model:
             **given,
         )
 
-    def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Model:
-        """The same model for larger data, in which training row k has the number `rows[k]`.
+    def renumbered(self, rows: Int64Array, n_rows: int) -> Model:
+        """The same model for `n_rows` rows, in which training row k has the number `rows[k]`.
 
-        `rows` increase. If the larger data have `n_rows` rows, the others of them have weight 0.
+        `rows` increase. All other rows have weight 0.
         """
-        weighted = None if n_rows is None else np.packbits(np.isin(np.arange(n_rows), rows))
+        weighted = np.packbits(np.isin(np.arange(n_rows), rows))
         numbers = np.where(self.rows < 0, -1, rows[self.rows])
-        return replace(self, rows=numbers, weighted_rows=weighted)
+        return replace(self, rows=numbers, weighted_rows=weighted, n_rows=n_rows)
 
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False

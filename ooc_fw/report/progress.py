@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ooc_fw._core.loading import Compilation
+from ooc_fw.system.errors import format_gap
 from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
@@ -119,7 +120,7 @@ class Progress(Waiting):
             parts[0] += f" {state.sweep_fraction:.0%}"
         if state.sampled_gap is not None:
             kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap on a sample"}
-            parts.append(f"{kinds[state.gap_scope]} {state.sampled_gap:.1e}")
+            parts.append(f"{kinds[state.gap_scope]} {format_gap(state.sampled_gap)}")
         if state.n_support:
             vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
             parts.append(f"{state.n_support:,} {vectors}")

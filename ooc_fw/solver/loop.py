@@ -41,7 +41,7 @@ from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.run import Run
 from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_gap
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class _Loop(Run):
 
             # 4. Certify the gap by a pass over all rows.
             certificate = self.certify(tolerance) if passed else None
-            if certificate is not None and certificate.certified_gap <= tolerance:
+            if certificate is not None and self._reached(certificate):
                 return Status.CONVERGED
             if certificate is not None and self.full:
                 return Status.SUPPORT_LIMIT
@@ -306,8 +306,8 @@ class _Loop(Run):
         """Add the worst rows of a pass; False if none of them is surely a new violator."""
         worst = certificate.worst
         gap = certificate.certified_gap
-        words = "certified gap %.3g above %.3g: training goes on with %d more rows"
-        logger.info(words, gap, tolerance, len(worst))
+        words = "certified gap %s above %.3g: training goes on with %d more rows"
+        logger.info(words, format_gap(gap), tolerance, len(worst))
         if gap < self.least_gap:
             self.least_gap = gap
             self.idle_rounds = 0
@@ -349,7 +349,14 @@ class _Loop(Run):
         self.renew()
         self.certificate = None
         tolerance = self.stopping.relative_tolerance(self.active.rho)
-        return self.certify_late(status, lambda: self.certify(tolerance).certified_gap <= tolerance)
+        return self.certify_late(status, lambda: self._reached(self.certify(tolerance)))
+
+    def _reached(self, certificate: Certificate) -> bool:
+        """Whether a certificate passes the test, and also in the form in which it is stated."""
+        stated = certificate.without_bias(self.problem.bias_share)
+        if stated.certified_gap > self.stopping.stated.relative_tolerance(stated.rho):
+            return False
+        return certificate.certified_gap <= self.stopping.relative_tolerance(self.active.rho)
 
     def weights_so_far(self) -> Solution:
         """The weights between two iterations; their gap over all rows is not known."""
@@ -375,7 +382,7 @@ class _Loop(Run):
                     f"the columns, or give a smaller gamma or C"
                 )
             sampled_gap = None if sampled_gap is None else sampled_gap * active.rho / rho
-            certificate = None if certificate is None else certificate.without_bias()
+            certificate = None if certificate is None else certificate.without_bias(1.0)
         return Solution(
             **vars(Work.of(self.progress, self.source.n_rows, len(support))),
             status=status,

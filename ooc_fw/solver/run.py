@@ -208,7 +208,8 @@ class Run(Surroundings):
         else:
             certificate = self._pass(tolerance)
         self.certificate = certificate
-        self.progress.certified_gap = certificate.certified_gap
+        stated = certificate.without_bias(self.problem.bias_share)
+        self.progress.certified_gap = stated.certified_gap
         self.tell()
         return certificate
 

@@ -143,16 +143,18 @@ class SolverState:
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
     def without_bias(self, share: float) -> SolverState:
-        """A copy with rho minus a share, and infinite gaps if none is left; itself for share 0."""
+        """A copy with rho minus a share, and the sampled gap for it; itself for share 0.
+
+        If nothing of rho is left, the gap is infinite. The certified gap has no bias in any case.
+        """
         if share == 0:
             return self
         state = self.copy()
         rho = 2 * self.objective
         state.objective = (rho - share) / 2
-        for name in ("sampled_gap", "certified_gap"):
-            gap = getattr(self, name)
-            if gap is not None:
-                setattr(state, name, gap * rho / (rho - share) if rho > share else float("inf"))
+        gap = self.sampled_gap
+        if gap is not None:
+            state.sampled_gap = gap * rho / (rho - share) if rho > share else float("inf")
         return state
 
 

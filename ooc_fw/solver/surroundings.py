@@ -189,6 +189,8 @@ class Surroundings(ABC):
         self.progress.sweep_fraction = share
         self.tell()
         if not self.has_model:
+            if self.interrupt.noted is not None:  # an earlier run with the same flag defers
+                raise KeyboardInterrupt(self.interrupt.noted)
             if self.gives_up:
                 self.deadline.check()
         elif self.interrupt.noted is not None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import ROUND_CEILING, Context, Decimal
 from numbers import Real
 from types import FrameType
 from typing import Any, Self
@@ -66,6 +67,13 @@ def format_value(value: object, most: int | None = None) -> str:
     if value is None or value != value:  # NaN
         return "unknown"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def format_gap(gap: float | None) -> str:
+    """The gap as text with three digits, rounded up."""
+    if gap is None:
+        return "unknown"
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).plus(Decimal(repr(float(gap))))):.2e}"
 
 
 # Ctrl-C sends the first, ``kill`` the second, and a terminal that is closed the third.

@@ -61,10 +61,13 @@ def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any
     data["labels"] = _checksum([problem.answers])
     if problem.penalties is not None:
         data["penalties"] = _checksum([problem.penalties])
-    files = [source.name] if os.path.isfile(source.name) else []
-    for place, _, names in os.walk(source.name):
-        files += [os.path.join(place, name) for name in names]
-    if files:
+    roots = source.roots()
+    # Rows in RAM have a kind for a name, which may be that of a file, too.
+    if all(root.recipe is not None or root.stamps for root in roots):
+        files = [root.name for root in roots if os.path.isfile(root.name)]
+        for root in roots:
+            for place, _, names in os.walk(root.name):
+                files += [os.path.join(place, name) for name in names]
         known = [os.stat(file) for file in files]
         data["bytes"] = sum(status.st_size for status in known)
         data["modified_ns"] = max(status.st_mtime_ns for status in known)

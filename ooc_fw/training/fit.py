@@ -46,7 +46,7 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.system.errors import InputError, OutOfTimeError, format_label
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, format_label
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import check_memory, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
@@ -85,6 +85,7 @@ class Fit:
     pairs: list[PairSolution]  # classes and solution of each classifier of an exact model
     landmarks: LandmarkSolution | None  # the solution of a landmark model
     gap_scope: str  # "all": the gap is to the optimum; "span": to the best weights of the landmarks
+    noted: int | None = None  # number of a signal that came during the run or after it
 
     @property
     def solutions(self) -> Sequence[Any]:
@@ -93,9 +94,10 @@ class Fit:
 
     @property
     def signal(self) -> int | None:
-        """Number of the signal that ended training; SIGINT if a callback did, None otherwise."""
+        """Number of the first signal; SIGINT if a callback raised, None otherwise."""
         interrupted = signal.SIGINT if self.model.status == Status.INTERRUPTED else None
-        return next((each.signal for each in self.solutions if each.signal), interrupted)
+        found = (each.signal for each in self.solutions if each.signal)
+        return next(found, self.noted or interrupted)
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None if the tolerance is reached."""
@@ -104,10 +106,10 @@ class Fit:
             return None
         options = self.plan.options
         tol = options.tol if self.landmarks is None else relative_target(options.tol)
-        return status.explain(options.stopping, float(f"{tol:.3g}"))
+        return status.explain(options.stopping, float(f"{tol:.6g}"))
 
-    def renumbered(self, rows: Int64Array, n_rows: int | None = None) -> Fit:
-        """The same fit for a larger source, in which row k has the number `rows[k]`."""
+    def renumbered(self, rows: Int64Array, n_rows: int) -> Fit:
+        """The same fit for `n_rows` rows, in which training row k has the number `rows[k]`."""
         found = self.landmarks
         pairs = []
         for pair in self.pairs:
@@ -163,12 +165,17 @@ def fit(
     does not certify several exact classifiers. Without a `plan`, `plan_model` makes it.
 
     InputError as in `plan_model`, for a checkpoint of another run, and for data from which nothing
-    can be learned; OutOfTimeError if the time is over before there is a model.
+    can be learned; OutOfTimeError if the time is over before there is a model. A signal after the
+    training is noted and loses nothing.
     """
     session = Session() if session is None else session
     if plan is None:
         plan = plan_model(problem, options, session)
         logger.info("%s", plan.kind)
+    interrupt = session.interrupt
+    if interrupt is None:
+        with DeferredInterrupt() as own:
+            return fit(problem, options, replace(session, interrupt=own), resumed, plan)
     within = plan.options
     if isinstance(problem, NoveltyProblem) and problem.contamination is not None:
         plan = plan.with_options(max_time=_first_share(within.max_time))
@@ -189,7 +196,7 @@ def fit(
         plan, landmarks = train_span(spanned, plan, session, warm)
         scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
-    fitted = Fit(problem, plan, model, pairs, landmarks, scope)
+    fitted = Fit(problem, plan, model, pairs, landmarks, scope, interrupt.noted)
     if not isinstance(problem, NoveltyProblem):
         return fitted
     if problem.contamination is not None:
@@ -201,12 +208,13 @@ def fit(
 
 def model_of(problem: Any, C: float, found: Any) -> Model:
     """Model of the weights that training has found: of one solution, or of those of all pairs."""
-    learned: dict[str, Any] = {"kernel": problem.kernel, "C": C}
+    learned: dict[str, Any] = {"kernel": problem.kernel, "C": C, "n_rows": problem.source.n_rows}
     on_landmarks = isinstance(found, LandmarkSolution)
     if isinstance(found, Solution):
         found = [PairSolution(0, 1, found)]
     if on_landmarks:
         learned["penalties"] = problem.penalties
+        learned["class_penalties"] = problem.class_penalties
     elif len(found) > 1:
         learned["vectors"] = problem.source.take(union_of_rows(found))
     if isinstance(problem, ClassificationProblem):
@@ -322,10 +330,18 @@ def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
     found, values = _without(fitted, held, options, session, left)
     known = problem.codes[held]
     classifiers = []
+    flat = 0
     for k, (negative, positive) in enumerate(found.sides.tolist()):
         here = (known == negative) | (known == positive) | (negative == REST)
         a, b = fit_sigmoid(values[here, k], known[here] == positive)
+        flat += a == 0
         classifiers.append(replace(fitted.model.classifiers[k], sigmoid_a=a, sigmoid_b=b))
+    if flat:
+        logger.warning(
+            "%d held-out rows are too few for probabilities of %d of %d classifiers: there they "
+            "are the same for all rows; give more rows, or use the decision values",
+            *(len(known), flat, len(classifiers)),
+        )
     return replace(fitted.model, classifiers=classifiers)
 
 
@@ -355,7 +371,7 @@ def _without(
         max_time=None if options.max_time is None else max(seconds, 1e-3),
     )
     found = fit(part, wanted, Session(session.callbacks, session.dask))
-    if Status(found.model.status).was_asked_for:
+    if found.signal is not None or Status(found.model.status).was_asked_for:
         raise KeyboardInterrupt(found.signal)
     with rest as rows, rows.limited(session.deadline(options).check):
         blocks = decide(found.model, rows, threads=wanted.threads, dask=session.dask)
@@ -382,10 +398,11 @@ def _settled(fitted: Fit, share: float, options: TrainOptions, session: Session)
         rng = np.random.default_rng(options.seed)
         parts = draw_parts(source.n_rows, sizes, source.shuffled is True, rng) if not reason else ()
         scores = []
-        for k, held in enumerate(parts):
-            left = session.deadline(options).left() / (len(parts) - k)
-            found, values = _without(fitted, held, options, alone, left)
-            scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
+        with (session.interrupt or DeferredInterrupt()).raising():
+            for k, held in enumerate(parts):
+                left = session.deadline(options).left() / (len(parts) - k)
+                found, values = _without(fitted, held, options, alone, left)
+                scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
     except OutOfTimeError:
         reason = "no time left"
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -87,7 +87,8 @@ class _Training:
         self.plan = plan
         self.session = session
         self.deadline = session.deadline(plan.given)
-        self.interrupt = DeferredInterrupt()  # shared by all pairs, so that no solution is lost
+        # Shared by all pairs, so that no solution is lost.
+        self.interrupt = session.interrupt or DeferredInterrupt()
         self.pairs = class_pairs(partition.whole.n_classes)
         self.solutions = {k: one for k, one in enumerate(finished) if one is not None}
         counts = np.array([len(rows) for rows in partition.rows])
@@ -97,7 +98,7 @@ class _Training:
     def run(self) -> list[PairSolution]:
         """Train all pairs, except those whose solutions are given."""
         self._plan_of(int(self.n_rows.argmax()))  # OverLimitError if the largest pair does not fit
-        with self.interrupt:
+        with nullcontext() if self.session.interrupt else self.interrupt:
             self._solve_small()
             # The larger pairs come last and share the time that the others leave.
             for k in np.argsort(self.n_rows, kind="stable").tolist():

@@ -11,7 +11,6 @@ rows with small hashes. The rows of largest weight would be the outliers of nois
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -37,7 +36,7 @@ from ooc_fw.options import KEEP, TrainOptions
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
-from ooc_fw.solver.state import Callback, Solution, SolverState, Status, Warm, Work
+from ooc_fw.solver.state import Solution, SolverState, Status, Warm, Work
 from ooc_fw.system.errors import DeferredInterrupt
 
 logger = logging.getLogger(__name__)
@@ -50,8 +49,8 @@ CHUNK_BYTES = 64 << 20
 class Stream:
     """A binary classifier for each pair of classes, after the first `n_rows` rows of a stream.
 
-    ``ooc-fw help data`` says what it promises. It uses the options `C`, `tol`, `stopping` and
-    `threads`.
+    ``ooc-fw help data`` says what it promises. It uses the options `C`, `tol`, `stopping`,
+    `threads` and `max_time`, which counts from the start of the session.
     """
 
     kernel: Kernel
@@ -75,20 +74,21 @@ class Stream:
         shares = () if keep > self.keep else self.shares
         return replace(self, options=options, keep=keep, shares=shares)
 
-    def learn(
-        self, source: RowSource, codes: Int64Array, callbacks: Sequence[Callback] = ()
-    ) -> Stream:
+    def learn(self, source: RowSource, codes: Int64Array, session: Session | None = None) -> Stream:
         """The stream after it has learned all rows of `source`, whose classes are `codes`.
 
         Columns that a row lacks are zeros. InputError is raised for values too large for the kernel
-        in float32.
+        in float32. If time is over, later rows have hardly an effect, and a warning says so.
         """
         after = self
+        session = session or Session()
         for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES):
-            after = after._with_chunk(rows, codes[start : start + len(rows)], callbacks)
+            after = after._with_chunk(rows, codes[start : start + len(rows)], session)
+        if session.deadline(self.options).left() <= 0:
+            logger.warning("the time limit was over before the last rows were learned")
         return after
 
-    def _with_chunk(self, rows: Rows, codes: Int64Array, callbacks: Sequence[Callback]) -> Stream:
+    def _with_chunk(self, rows: Rows, codes: Int64Array, session: Session) -> Stream:
         width = max(self.n_features, rows.shape[1])
         # Rows are held dense if at least a quarter of their values are nonzero.
         sparse = isinstance(rows, CSRRows) and 4 * len(rows.data) < len(rows) * width
@@ -105,7 +105,8 @@ class Stream:
             if len(chosen) > 0:
                 labels = np.where(codes[chosen] == positive, 1, -1).astype(np.int8)
                 new = take_rows(rows, chosen), labels, self.n_rows + chosen
-                solutions[k], shares[k] = self._step(before, shares[k], *new, callbacks)
+                own = self._shared(session, len(pairs) - k)
+                solutions[k], shares[k] = self._step(before, shares[k], *new, own)
         n_rows = self.n_rows + len(rows)
         if min(shares) < 1 == min(self.shares, default=1):
             logger.warning(
@@ -116,6 +117,14 @@ class Stream:
         found: dict[str, Any] = {"solutions": tuple(solutions), "shares": tuple(shares)}
         return replace(self, n_rows=n_rows, n_features=width, **found)
 
+    def _shared(self, session: Session, n_left: int) -> Session:
+        """The session for the next of `n_left` pairs, which has its share of the time left."""
+        deadline = session.deadline(self.options)
+        if not deadline.limited:
+            return session
+        left = max(0.0, deadline.left())
+        return replace(session, started=session.started - left * (1 - 1 / n_left))
+
     def _step(
         self,
         before: Solution | None,
@@ -123,7 +132,7 @@ class Stream:
         rows: Rows,
         labels: Int8Array,
         places: Int64Array,
-        callbacks: Sequence[Callback],
+        session: Session,
     ) -> tuple[Solution, float]:
         """Solution of the vertices so far and new rows, and the share of rows that it learned."""
         alpha = np.zeros(len(rows))
@@ -138,7 +147,7 @@ class Stream:
             learned = np.flatnonzero(draws <= share)
             chosen = first[learned]
             given = take_rows(rows, chosen), labels[chosen], weights[learned]
-            solution = self._solve(*given, callbacks)
+            solution = self._solve(*given, session)
             support = learned[solution.rows]
             if solution.status is not Status.SUPPORT_LIMIT and len(support) <= self.keep:
                 break
@@ -157,11 +166,11 @@ class Stream:
         rows: Rows,
         labels: Int8Array,
         alpha: Float64Array,
-        callbacks: Sequence[Callback] = (),
+        session: Session | None = None,
     ) -> Solution:
         """Solution of some rows, beginning with the weights `alpha` unless all are 0."""
         problem = BinaryProblem(rows_source(rows, "the chunk"), labels, self.kernel, partial=True)
-        names = "C", "tol", "stopping", "threads"
+        names = "C", "tol", "stopping", "threads", "max_time"
         how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
         plan = plan_exact(problem, TrainOptions(**how))
         room = min(plan.memory.max_vertices, self.keep + max(512, self.keep // 4))
@@ -170,8 +179,8 @@ class Stream:
         warm = Warm(support, alpha[support]) if len(support) > 0 else None
         interrupt = DeferredInterrupt()  # catches a signal after the last check of the run, too
         with interrupt:
-            session = Session(callbacks, interrupt=interrupt)
-            solution = solve_problem(problem, plan, session, warm)
+            own = replace(session or Session(), interrupt=interrupt)
+            solution = solve_problem(problem, plan, own, warm)
         if interrupt.noted is not None or solution.status.was_asked_for:
             raise KeyboardInterrupt(interrupt.noted)
         return solution
@@ -207,7 +216,7 @@ class Stream:
         if len(pairs) > 1:
             rows = np.concatenate([pair.solution.rows for pair in pairs])
             vectors = take_rows(vectors, np.unique(rows, return_index=True)[1])
-        about: dict[str, Any] = {"kernel": self.kernel, "C": self.options.C}
+        about: dict[str, Any] = {"kernel": self.kernel, "C": self.options.C, "n_rows": self.n_rows}
         return Model.of(pairs, like, classes=classes, vectors=vectors, **about)
 
 

@@ -399,7 +399,7 @@ class _Search:
             return None
         point.pace = (time.perf_counter() - started) / n_rows**2
         status = Status(fitted.model.status)
-        if status.was_asked_for:
+        if status.was_asked_for or fitted.signal is not None:
             raise KeyboardInterrupt(fitted.signal)
         return None if status is Status.TIME_LIMIT else fitted
 

@@ -37,6 +37,12 @@ def test_a_gap_above_the_tolerance_is_status_1(ooc_fw, here, name):
     line, *_ = outcome.out.splitlines()
     assert line.startswith("certified_gap  ")
     assert line.endswith("(within the span of the 20 landmarks)") == (name == "marks.h5")
+    for command in (("certify", name, "d.h5"), ("info", name)):
+        told = ooc_fw(*command).out.splitlines()
+        known = ooc_fw(*command, "--json").json()
+        shown = dict(line.split()[:2] for line in told if "_gap" in line)
+        for word in shown:
+            assert known[word] <= float(shown[word]) <= 1.01 * known[word]
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -89,7 +95,7 @@ def test_weights_that_landmarks_do_not_show_are_refused(ooc_fw, table, tmp_path)
         margin = own.decision_function(table.X)[row] * (1 if table.y[row] == 3 else -1)
         if row not in own.support_ and margin < 0.9:
             break
-    assert set(own.model_.penalties) == {5.0}
+    assert {*own.model_.penalties} == {5.0}
     own.save(model)
     ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
 

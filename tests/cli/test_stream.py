@@ -185,3 +185,19 @@ def test_two_parts_in_turn_are_as_good_as_both_at_once(ooc_fw, here, table, writ
         ooc_fw("train", *data, "--stream", "--resume", "n.h5", "-o", "u.h5").done()
         (classifier,) = load_model("u.h5").classifiers
         assert classifier.rho / 2 == pytest.approx(optimum.objective, rel=0.01)
+
+
+def test_the_time_limit_ends_a_stream(ooc_fw, tmp_path, small_blocks):
+    data, model = tmp_path / "t.svm", tmp_path / "m.h5"
+    data.write_text(text_of(20_000))
+    outcome = ooc_fw(
+        "train", "--stream", data, "-o", model, "--max-time", "2", "--C", 100, "--json"
+    )
+    result = outcome.json()
+    assert 0 < result["n_rows"] < 20_000
+    assert result["status"] == load_model(model).status == "time_limit"
+    assert f"the model is that of the first {result['n_rows']} rows" in outcome.err
+    assert load_model(model).n_rows == result["n_rows"]
+    none = tmp_path / "none.h5"
+    outcome = ooc_fw("train", "--stream", data, "-o", none, "--max-time", "1e-9")
+    assert (outcome.status, none.exists()) == (3, False)

@@ -8,11 +8,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
 from ooc_fw import FrankWolfeSVC, load_model
 from ooc_fw.landmarks import relative_target
 from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.training.fit import model_of
 from tests.support.methods import grid
 
 
@@ -216,6 +218,51 @@ def test_the_model_is_there_if_calibration_ends_early(
     model = load_model(result["model"])
     assert (model.status, model.calibrated) == ("converged", False)
     assert model.certified_gap <= 1e-3
+
+
+@pytest.mark.parametrize("probability", [False, True])
+@pytest.mark.parametrize("options", [{"exact": True}, {"landmarks": 20}])
+def test_a_signal_after_training_does_not_lose_the_model(
+    ooc_fw, here, monkeypatch, probability, options
+):
+    """It arrives when the solution becomes a model."""
+
+    due = [True]
+
+    def interrupted(*arguments):
+        if due and due.pop():
+            signal.raise_signal(signal.SIGINT)
+        return model_of(*arguments)
+
+    monkeypatch.setattr("ooc_fw.training.fit.model_of", interrupted)
+    shutil.copy("m.h5", "new.h5")
+    words = ["--exact" if "exact" in options else "--landmarks=20"]
+    words += ["--probability"] * probability
+    outcome = ooc_fw("train", "d.h5", "-o", "new.h5", *words, "--json")
+    result = json.loads(outcome.out)
+    assert (outcome.status, result["status"]) == (130, "converged")
+    model = load_model(result["model"])
+    assert (model.status, model.calibrated) == ("converged", False)
+    with h5py.File("d.h5") as file:
+        X, y = file["X"][...], file["y"][...]
+    own = FrankWolfeSVC(random_state=0, probability=probability, **options)
+    due.append(True)
+    if probability:
+        with pytest.warns(ConvergenceWarning, match="interrupted: the model gives no prob"):
+            own.fit(X, y)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            own.fit(X, y)
+    assert own.model_.status == "converged"
+    assert own.score(X, y) > 0.8
+
+
+def test_an_estimator_keeps_its_model_if_calibration_has_no_time(table, monkeypatch):
+    monkeypatch.setattr("ooc_fw.estimators.tasks.calibrated", end_late)
+    own = FrankWolfeSVC(probability=True)
+    with pytest.warns(ConvergenceWarning, match="no time left: the model gives no probabilities"):
+        own.fit(*table)
+    assert (own.model_.status, own.model_.calibrated) == ("converged", False)
 
 
 @pytest.mark.process

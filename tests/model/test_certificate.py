@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
-from ooc_fw import FrankWolfeSVC, InputError
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, load_model
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.model.machines import Classifier
 from tests.support.landmarks import span_objectives, span_values
@@ -100,6 +102,54 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes)
         model.certify(*data)
     with pytest.raises(InputError, match="must not be negative, but that of row 0 is nan"):
         model.certify(*data, penalties=np.nan * penalties)
+    with pytest.raises(InputError, match=r"the penalty of row \d+ differs from that in training"):
+        model.certify(*data, penalties=penalties / C)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("weight", [3e4, 0.0])
+def test_weights_that_no_landmark_shows_are_demanded(task, weight, tmp_path):
+    """The run ends on a sample, so that the file has no objective over all rows either."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N_ROWS, 4)).astype(np.float32)
+    y = (X[:, 0] + rng.normal(size=N_ROWS) > 0).astype(int)
+    weights = np.where(rng.permutation(N_ROWS) < 2, weight, 1.0)
+    kind = {"classification": FrankWolfeSVC, "regression": FrankWolfeSVR}[task]
+    how = {"landmarks": 20, "max_iter": 2, "certify": False}
+    for seed in range(99):
+        own = kind("rbf", C=C, gamma=0.3, random_state=seed, **how)
+        with pytest.warns(ConvergenceWarning, match="the limit of iterations"):
+            own.fit(X, y, weights)
+        if {*own.model_.penalties} == {C}:
+            break
+    own.save(tmp_path / "m.h5")
+    model = load_model(tmp_path / "m.h5")
+    assert {*model.penalties} == {C}
+    if weight > 0:
+        with pytest.raises(InputError, match="was trained with weights of rows"):
+            model.certify(X, y)
+    found = model.certify(X, y, penalties=C * weights)
+    assert found.certified_gap > 0.1
+    signs = np.where(y == 1, 1, -1)[:, None]
+    if task == "classification":
+        primal, dual = objectives(model, X, signs[:, 0], C * weights)
+        assert found.certified_gap >= (primal - dual).item() / primal.item()
+    with pytest.raises(InputError, match="the penalty of row"):
+        model.certify(X, y, penalties=weights)
+
+
+@pytest.mark.parametrize("own", [FrankWolfeSVC(exact=True), FrankWolfeOneClass(C=0.1)])
+@pytest.mark.parametrize("first", [0.0, 1.0])
+def test_a_file_with_more_or_fewer_rows_is_refused(own, first):
+    """The bits of rows with weight fill whole bytes, and end before the last row of the data."""
+    X = np.random.default_rng(2).normal(size=(12, 3)).astype(np.float32)
+    y = np.arange(12) % 2
+    model = clone(own).fit(X[:9], y[:9], sample_weight=[first, *[1.0] * 8]).model_
+    assert (model.n_rows, model.n_weighted) == (9, None if first else 8)
+    assert model.certify(X[:9], y[:9]).certified_gap < 1e-3
+    for n in (8, 12):
+        with pytest.raises(InputError, match=f"has {n} rows but the model was trained on 9"):
+            model.certify(X[:n], y[:n])
 
 
 @pytest.mark.parametrize("change", ["nothing", "value", "label", "fewer rows"])

@@ -93,6 +93,17 @@ def test_sigmoids_of_separable_rows_and_of_huge_values():
     assert found.tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]
 
 
+@given(st.integers(2, 30), st.integers(0, 10_000))
+def test_probabilities_never_fall_as_the_value_rises(n_rows, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=n_rows) * 10 ** rng.uniform(-3, 3)
+    positive = rng.random(n_rows) < 0.5
+    found = sigmoid(np.sort(values), *fit_sigmoid(values, positive))
+    assert (np.diff(found) >= 0).all()
+    assert (found > 0).all()
+    assert (found < 1).all()
+
+
 @given(arrays(np.float64, (3, 6), elements=st.floats(-1e4, 1e4)))
 def test_probabilities_of_pairs_are_those_of_the_definition(values):
     found = class_probabilities(values, -np.ones(6), np.zeros(6), 4, "ovo")

@@ -49,12 +49,12 @@ def make_state(**changes):
 def test_a_line_says_phase_gap_and_size_of_the_model():
     progress = Progress()
     (callback,) = progress.callbacks
-    assert callback(make_state(sampled_gap=0.0123, certified_gap=0.5, n_support=9876)) is None
-    assert progress.line == "train, sampled gap 1.2e-02, 9,876 support vectors"
+    assert callback(make_state(sampled_gap=0.012301, certified_gap=0.5, n_support=9876)) is None
+    assert progress.line == "train, sampled gap 1.24e-02, 9,876 support vectors"
     callback(make_state(n_finished=1, n_classifiers=3, sweep_fraction=0.6))
     assert progress.line == "1 of 3 classifiers, train 60%"
     callback(make_state(sampled_gap=0.2, n_support=40, gap_scope="span"))
-    assert progress.line == "train, gap in the span 2.0e-01, 40 landmarks"
+    assert progress.line == "train, gap in the span 2.00e-01, 40 landmarks"
 
 
 def wait_for(stream, words):

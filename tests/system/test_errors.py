@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ooc_fw.system.errors import DeferredInterrupt, signal_of
+from ooc_fw.system.errors import DeferredInterrupt, format_gap, signal_of
 
 
 def send(number=signal.SIGINT):
@@ -73,3 +75,9 @@ def test_a_signal_that_is_ignored_stays_so(number):
 def test_a_thread_that_gets_no_signals_may_have_one():
     with ThreadPoolExecutor() as pool:
         assert pool.submit(DeferredInterrupt().__enter__).result().noted is None
+
+
+@given(st.floats(0, 1e300))
+def test_a_printed_gap_is_rounded_up(gap):
+    assert gap <= float(format_gap(gap)) <= 1.01 * gap + 1e-320
+    assert format_gap(None) == "unknown"

@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count, groupby
 
+import dask.array
 import h5py
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -306,6 +308,20 @@ def test_a_file_is_known_by_size_and_time(data_file, model_file, tmp_path):
         own.fit(moved, sample_weight=weights[::-1], resume=path)
     with pytest.raises(InputError, match="not a checkpoint"):
         FrankWolfeSVC(C=5).fit(moved, resume=model_file)
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array, dask.array.asarray])
+def test_rows_in_ram_are_known_by_their_values(form, tmp_path, monkeypatch):
+    """Their sources are called by kind, and there are files of these names."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("array", "sparse matrix"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "some").write_text("file")
+    X, targets = noisy_rows()
+    y = in_classes(targets, 2)
+    FrankWolfeSVC(C=5).fit(form(X), y, checkpoint="run.ckpt", checkpoint_every=1e-4)
+    with pytest.raises(InputError, match="other data: rows"):
+        FrankWolfeSVC(C=5).fit(form(X[::-1].copy()), y, resume="run.ckpt")
 
 
 def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, caplog):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import Status, TrainOptions, make_kernel
+from ooc_fw import FrankWolfeSVC, Status, TrainOptions, make_kernel
 from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import rows_source
 from ooc_fw.kernels.functions import RBF
+from ooc_fw.solver.plan import Session
 from ooc_fw.training.streams import Stream
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
@@ -36,7 +37,7 @@ def open_stream(problem, keep=10_000, **options):
 def learn(stream, chunks, callbacks=()):
     for rows, labels in chunks:
         codes = (labels > 0).astype(np.int64)
-        stream = stream.learn(rows_source(rows, "chunk"), codes, callbacks=callbacks)
+        stream = stream.learn(rows_source(rows, "chunk"), codes, Session(callbacks))
     return stream
 
 
@@ -171,6 +172,21 @@ def test_beyond_the_bound_the_model_is_that_of_a_random_share():
         assert solution_of(stream).objective == pytest.approx(share.optimum.objective, rel=1e-3)
         supports.append({*order[solution_of(stream).rows % 2400].tolist()})
     assert len(supports[0] & supports[1]) > 0.7 * len(supports[0])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_chunk_has_a_time_limit(n_classes, caplog):
+    """The model before stays nearly as it was, and new rows are hardly learned."""
+    X = big_problem().X
+    y = np.digitize(X[:, 0], [0.0, 0.5][: n_classes - 1])
+    own = FrankWolfeSVC(C=1e4, tol=1e-6, max_time=60)
+    own.partial_fit(X[:500], y[:500], classes=np.arange(n_classes))
+    before = own.score(X[:500], y[:500])
+    assert (own.model_.status, own.gap_scope_, own.model_.n_rows) == ("streamed", "chunk", 500)
+    own.set_params(max_time=1e-6).partial_fit(X[500:], y[500:])
+    assert "the time limit was over" in caplog.text
+    assert (own.model_.status, own.model_.n_rows) == ("unsettled", len(X))
+    assert own.score(X[:500], y[:500]) > before - 0.1
 
 
 @pytest.mark.parametrize(("keep", "C"), [(20, 4.0), (10_000, 40.0)])
