@@ -103,7 +103,7 @@ def test_weights_whose_sum_is_not_quite_1(kernel, total, one_class):
     alpha = total * optimum[row_ids]
     certificate = certificate_of(problem, (row_ids, alpha), one_class=one_class)
     if one_class:
-        certificate = certificate.without_bias()
+        certificate = certificate.without_bias(1.0)
     weights = np.zeros(60, dtype=Extended)
     weights[row_ids] = alpha
     weights /= weights.sum()

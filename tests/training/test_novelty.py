@@ -62,10 +62,10 @@ def test_bound_without_the_bias_includes_all_rounding():
     """rho may err by half of the rounding, in the worse direction."""
     known = {"pair_gap": 0.1, "n_violators": 0, "worst": np.zeros(0, dtype=np.int64)}
     own = Certificate(certified_gap=0.01 + 2e-5, rounding=2e-5, rho=1.001, objective=0.5, **known)
-    found = own.without_bias()
+    found = own.without_bias(1.0)
     for rho in (1.001 * (1 - 1e-5), 1.001, 1.001 * (1 + 1e-5)):
         assert 0.01 * 1.001 / (rho - 1) <= found.certified_gap
-    hopeless = replace(own, rounding=3e-3).without_bias()
+    hopeless = replace(own, rounding=3e-3).without_bias(1.0)
     assert hopeless.certified_gap == np.inf
 
 
