@@ -384,6 +384,12 @@ class ConvertOptions(_Checked):
         "replace missing numbers (empty, NA, nan, null, None, ?, -) by the mean of their column",
         choices=("mean",),
     )
+    fill_missing: str | None = option(
+        None,
+        "features of training that the rows lack count as 0, such as genes that were not counted",
+        choices=("0",),
+        metavar="0",
+    )
     missing_labels: str = option(
         "refuse", "rows without a label: refuse the input, or drop them", choices=("refuse", "drop")
     )
@@ -427,6 +433,8 @@ class ConvertOptions(_Checked):
             raise InputError("--label and --labels contradict each other; leave one of them out")
         if self.labels_as is not None and self.targets:
             raise InputError("--labels-as is for classes, not for targets; leave it out")
+        if self.fill_missing is not None and self.like is None:
+            raise InputError("--fill-missing goes with --like, which knows the features; add that")
         if self.names and self.header is not None:
             raise InputError("--names is for CSV without a header; leave out --header, --no-header")
         names = "log1p", "n_features", "one_hot", "target_encode", "dates", "impute"

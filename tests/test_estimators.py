@@ -174,7 +174,7 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, own):
         for other in reordered(X):
             np.testing.assert_array_equal(each.predict(other), expected)
         for lacking in (X.drop(columns="b"), X.rename(columns={"b": "z"})):
-            with pytest.raises(InputError, match="lacks the feature 'b'"):
+            with pytest.raises(InputError, match="lacks 1 of the 4 features of training: 'b'"):
                 each.predict(lacking)
         with pytest.raises(InputError, match="has a name twice"):
             each.predict(X[["b", "a", "a", "c", "d"]])

@@ -97,7 +97,7 @@ def parsed_rows(
     if not is_table and kind != "libsvm":
         return None
     why = f"is not for tables and text such as {args.data}; convert them (ooc-fw convert)"
-    common.refuse_given(args, ["dask"], why)
+    common.refuse_given(args, ["dask"] + ["fill_missing"] * is_table, why)
     if is_table and model.table is None:
         raise InputError(
             f"{args.data} is a table, and the model does not know how to turn columns into "

@@ -51,7 +51,7 @@ COMMANDS = {
   ooc-fw convert b.csv test.h5 --like train.h5""",
         """files label task scale like one_hot header
         columns_of_tables: target_encode dates drop impute weight
-        labels_and_arrays: labels labels_as missing_labels x_name
+        labels_and_arrays: labels labels_as missing_labels x_name fill_missing
         input: format zero_based n_features log1p delimiter names
         output: dense shuffle seed compression messages: json quiet|verbose""",
         {"files": file_option(_INPUTS, "FILE", name="", nargs="+")},
@@ -63,7 +63,7 @@ COMMANDS = {
 Test rows are a random part with the same share of each class. Both files keep
 the order of the rows and the scaling.""",
         """data train test label test_share seed compression
-        data: labels x_name messages: json quiet|verbose""",
+        data: labels missing_labels x_name messages: json quiet|verbose""",
         {
             "train": file_option("file for the training rows", "TRAIN.h5", name=""),
             "test": file_option("file for the test rows", "TEST.h5", name=""),
@@ -89,7 +89,7 @@ may have any size. The duality gap over all rows is certified.
 
   ooc-fw train train.h5 -o model.h5 --C 10 --gamma 0.05 --max-time 30m""",
         """data label output task C kernel gamma tol memory_limit max_time probability
-        data: labels x_name single_tasks: contamination epsilon ordinary
+        data: labels missing_labels x_name single_tasks: contamination epsilon ordinary
         limits: max_iter threads dask dry_run noisy_data: landmarks exact
         classes_and_kernels: class_weight degree coef0
         runs: checkpoint checkpoint_every resume seed log
@@ -105,7 +105,7 @@ are trained on more rows, and the winner is trained on all rows.
 
   ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
-        data: labels x_name single_tasks: contamination epsilon ordinary
+        data: labels missing_labels x_name single_tasks: contamination epsilon ordinary
         what_is_tried: degree coef0 validation: metric seed
         training: tol landmarks exact threads messages: json quiet|verbose""",
         {
@@ -122,7 +122,7 @@ are trained on more rows, and the winner is trained on all rows.
 Print the predicted label of each row, one a line, in the order of the rows
 before any shuffling. Text and tables are converted like the training data.""",
         """model data output decision probability threshold threads dask
-        data: x_name zero_based names messages: json quiet|verbose""",
+        data: x_name zero_based names fill_missing messages: json quiet|verbose""",
         {
             **_TEXT,
             "probability": flag("print the probability of each class, if the model has them"),
@@ -135,7 +135,7 @@ before any shuffling. Text and tables are converted like the training data.""",
 
 Unknown labels count as wrong. The measures are those of scikit-learn.""",
         """model data label positive threshold threads dask figure
-        data: labels x_name zero_based names messages: json quiet|verbose""",
+        data: labels x_name zero_based names fill_missing messages: json quiet|verbose""",
         _TEXT,
     ),
     "importance": Command(
@@ -154,7 +154,8 @@ by its standard deviation. Columns with the same information share importance.""
 The exit status is 0 if the gap is within the tolerance T, else 1. The objective
 is then within a share 1 - (1 - T)^2 of the optimum. The gap of a landmark model
 is this share itself, within the span of the landmarks.""",
-        "model data label tol threads dask data: labels x_name messages: json quiet|verbose",
+        """model data label tol threads dask
+        data: labels missing_labels x_name messages: json quiet|verbose""",
         {"tol": replace(ARGUMENTS["tol"], help="largest relative gap for exit status 0")},
     ),
     "export": Command(

@@ -32,9 +32,11 @@ def open_data(
     args: argparse.Namespace, like: Mapping[str, str] | None = None, *, labels: bool = True
 ) -> RowSource:
     """Open the source that DATA names, by the origin of a model; `labels` says if they matter."""
-    names = ("label", "labels", "x_name") if labels else ("x_name",)
+    names = ("label", "labels", "x_name", "missing_labels") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    return open_source(args.data, like=like or {}, **given)
+    source = open_source(args.data, like=like or {}, **given)
+    source.fills_missing = vars(args).get("fill_missing") is not None
+    return source
 
 
 def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:

@@ -73,7 +73,9 @@ class ArrayEncoder(readers.Encoder):
         self._places = {}  # for each array, the places of the columns; None: all, in order
         for one in inputs:
             warn_of_origin(one.source, self.origin if like is None else like.origin)
-            self._places[one.name] = feature_places(one.source.columns, self.columns, one.name)
+            fills = options.fill_missing is not None
+            places = feature_places(one.source.columns, self.columns, one.name, fills=fills)
+            self._places[one.name] = places
             if self._places[one.name] is None and one.source.n_features != self._width:
                 raise InputError(
                     f"{one.name} has {one.source.n_features} columns and "

@@ -138,6 +138,8 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
         strange = "--zero-based and --n-features"
     elif kind not in ("libsvm", *TABLES) and options.of_columns:
         strange = of_columns
+    elif kind in ("libsvm", *TABLES) and options.fill_missing is not None:
+        strange = "--fill-missing"
     if strange:
         raise InputError(
             f"{names[0]} is {kind}, and {strange} are for other formats; leave them out, or name "

@@ -270,12 +270,17 @@ def read_targets(source: RowSource) -> Float64Array:
 
 
 def feature_places(
-    columns: Sequence[str] | None, features: Sequence[str] | None, name: str
+    columns: Sequence[str] | None,
+    features: Sequence[str] | None,
+    name: str,
+    *,
+    fills: bool = False,
 ) -> Int64Array | None:
     """Places of `features` among the `columns` of the rows `name`; None if the order is the same.
 
     Numbers from 0 on do not count as names. If only one side has names, columns are taken by their
-    position, with a warning. InputError is raised for features that are missing or occur twice.
+    position, with a warning. InputError is raised for features that occur twice, and for missing
+    ones unless it `fills` them: then their place is -1.
     """
     own = [*(columns or ())]
     wanted = [*(features or ())]
@@ -288,10 +293,23 @@ def feature_places(
         return None
     places = {feature: k for k, feature in enumerate(own)}
     missing = [feature for feature in wanted if feature not in places]
-    if missing or len(places) < len(own) or len({*wanted}) < len(wanted):
-        what = f"lacks the feature {missing[0]!r}" if missing else "or the model has a name twice"
-        raise InputError(f"{name} {what}; give the columns of the training data")
-    return np.array([places[feature] for feature in wanted], dtype=np.int64)
+    if len(places) < len(own) or len({*wanted}) < len(wanted):
+        what = "has a name twice; give the columns of the training data"
+        raise InputError(f"{name} or the model {what}")
+    n_known = len(wanted) - len(missing)
+    if missing and not (fills and n_known):
+        first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
+        raise InputError(
+            f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
+            f"the columns of the training data, or --fill-missing 0 to count them as 0"
+        )
+    if missing:
+        words = "%s: %d of the %d features of training are missing and count as 0"
+        logger.warning(words, name, len(missing), len(wanted))
+    if len(own) > n_known:
+        words = "%s: %d features that training did not have are left out"
+        logger.warning(words, name, len(own) - n_known)
+    return np.array([places.get(feature, -1) for feature in wanted], dtype=np.int64)
 
 
 def are_numbers(names: Sequence[str]) -> bool:

@@ -104,6 +104,7 @@ class RowSource(ExitStack):
     scaling: Scaling | None = None  # scaling that was applied to the rows; None: unknown
     statistics: StoredStatistics | None = None  # statistics that are stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: unknown
+    fills_missing: bool = False  # whether features of a model that the rows lack count as 0
     table: str | None = None  # `TableRecord` as JSON: how features came from columns of a table
     categories: Categories | None = None  # categories that are target-encoded; None: none are
     targets: bool | None = None  # whether labels are targets; None: unknown

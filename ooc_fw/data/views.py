@@ -157,24 +157,27 @@ class ScaledSource(WholeSource):
 
 
 class ColumnSource(WholeSource):
-    """Columns of another source at `places`, with their names and scaling; no place comes twice."""
+    """Columns of another source at `places`, under new names; at place -1 all values are 0."""
 
-    def __init__(self, source: RowSource, places: Int64Array) -> None:
+    def __init__(
+        self, source: RowSource, places: Int64Array, names: Sequence[str] | None = None
+    ) -> None:
         super().__init__(source, n_features=len(places))
         self._places = places
         self.table = None
         self.categories = None
-        if source.columns is not None:
-            self.columns = [source.columns[k] for k in places.tolist()]
+        self.columns = names
         if source.scaling is not None:
             self.scaling = source.scaling.at(places)
-        self.recipe = ColumnSource, (source, places)
+        self.recipe = ColumnSource, (source, places, names)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read(start, stop, exact=True)  # they may be scaled later
         if isinstance(rows, CSRRows):
             return take_columns(rows, self._places)
-        return rows[:, self._places]
+        found = rows[:, self._places]
+        found[:, self._places < 0] = 0
+        return found
 
 
 def cached(source: RowSource, max_bytes: int) -> RowSource:

@@ -7,6 +7,7 @@ double-precision operators, so that decision values agree with the model to many
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,8 +30,9 @@ def to_onnx(model: Model) -> bytes:
     The input ``X`` is float64, of shape (n_rows, n_features): rows before scaling. The outputs are
     ``label``, ``decision`` as in `Model.decision_function`, and, if the model is calibrated,
     ``probabilities`` of shape (n_rows, n_classes). The only output of a regression is
-    ``prediction``. Outputs for rows that are not finite are undefined. InputError is raised if the
-    package onnx is missing, and for a model of more than 2 GB.
+    ``prediction``. Outputs for rows that are not finite are undefined. The metadata
+    ``feature_names`` and ``class_names`` are lists in JSON. InputError is raised if the package
+    onnx is missing, and for a model of more than 2 GB.
     """
     graph = _Graph()
     # The file holds all vectors with their weights, the scaling and the centre.
@@ -45,7 +47,7 @@ def to_onnx(model: Model) -> bytes:
         assert model.spread is not None
         prediction = decision * model.spread + float(model.offset or 0.0)
         graph.output("prediction", prediction.apply("Squeeze", np.array([1])), n_axes=1)
-        return graph.serialise(model.n_features)
+        return graph.serialise(model)
     if len(model.classifiers) > 1:
         scores = decision if model.decision == "ovr" else _votes(model, decision)
         place = scores.apply("ArgMax", axis=1, keepdims=0)
@@ -66,7 +68,7 @@ def to_onnx(model: Model) -> bytes:
     graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))
     if model.calibrated:
         graph.output("probabilities", _probabilities(model, decision), n_axes=2)
-    return graph.serialise(model.n_features)
+    return graph.serialise(model)
 
 
 _FLOAT = 1  # codes of ONNX for types of elements
@@ -113,18 +115,21 @@ class _Graph:
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
-    def serialise(self, n_features: int) -> bytes:
+    def serialise(self, model: Model) -> bytes:
         """The bytes of the file of the graph; its input is ``X``."""
         helper = self._onnx.helper
-        inputs = [helper.make_tensor_value_info("X", _DOUBLE, ["n_rows", n_features])]
-        model = helper.make_model(
+        inputs = [helper.make_tensor_value_info("X", _DOUBLE, ["n_rows", model.n_features])]
+        onnx = helper.make_model(
             helper.make_graph(self._nodes, "ooc-fw", inputs, self._outputs, self._constants),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=8,
             producer_name="ooc-fw",
         )
-        self._onnx.checker.check_model(model)
-        content: bytes = model.SerializeToString()
+        names = {"feature_names": model.columns, "class_names": model.classes.tolist()}
+        known = {name: json.dumps(value) for name, value in names.items() if value}
+        helper.set_model_props(onnx, known)
+        self._onnx.checker.check_model(onnx)
+        content: bytes = onnx.SerializeToString()
         return content
 
 

@@ -74,9 +74,10 @@ def suited(model: Model, source: RowSource) -> RowSource:
     A source that records its scaling is used as it is. All other sources hold raw rows.
     """
     warn_of_origin(source, model.origin)
-    places = feature_places(source.columns, model.columns, source.name)
+    fills = source.fills_missing and (source.scaling is None or source.scaling.is_identity)
+    places = feature_places(source.columns, model.columns, source.name, fills=fills)
     if places is not None:
-        source = ColumnSource(source, places)
+        source = ColumnSource(source, places, model.columns)
     if source.n_features != model.n_features:
         raise InputError(
             f"{source.name} has {source.n_features} features but the model was trained on "

@@ -1,5 +1,6 @@
 """Columns are found by their names in every container that has names, and else by position."""
 
+import re
 import warnings
 
 import anndata
@@ -89,8 +90,53 @@ def test_columns_in_any_order_are_found_by_name(model, kind, tmp_path, caplog):
     np.testing.assert_array_equal(model.decision_function(data), expected)
     assert "name no features" not in caplog.text
     (tmp_path / "less").mkdir()
-    with pytest.raises(InputError, match=r"lacks the feature 'b'; give the columns of the train"):
+    with pytest.raises(InputError, match=r"lacks 1 of the 4 features .*: 'b'; give"):
         model.decision_function(NAMED[kind](other.drop(columns="b"), tmp_path / "less"))
+
+
+@pytest.mark.parametrize("scale", ["none", "standard", "maxabs"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse):
+    """Before scaling, and in a converted file too; how many, and how many are new, is told."""
+    train = annotated(FRAME, sparse)
+    train.obs["kind"] = np.where(y > 0, "in", "out")
+    train.write_h5ad(tmp_path / "t.h5ad")
+    how = ("--label", "kind", "--scale", scale, "--quiet")
+    ooc_fw("convert", tmp_path / "t.h5ad", tmp_path / "t.h5", *how).done()
+    model = tmp_path / "m.h5"
+    ooc_fw("train", tmp_path / "t.h5", "-o", model, "--quiet").done()
+    whole = h5ad(FRAME.assign(b=0.0), tmp_path, sparse)
+    expected = ooc_fw("predict", model, whole, "--decision").done().out
+    less = h5ad(FRAME[["d", "a", "c"]].assign(new=7.0, more=8.0), tmp_path, sparse)
+    fill = ("--fill-missing", "0")
+    outcome = ooc_fw("predict", model, less, "--decision", *fill).done()
+    assert outcome.out == expected
+    assert "1 of the 4 features of training are missing and count as 0" in outcome.err
+    assert "2 features that training did not have are left out" in outcome.err
+    for like in (model, tmp_path / "t.h5"):
+        ooc_fw("convert", less, tmp_path / "o.h5", "--like", like, *fill, "--quiet").done()
+        assert ooc_fw("predict", model, tmp_path / "o.h5", "--decision").done().out == expected
+    message = "lacks 1 of the 4 features of training: 'b'; .* --fill-missing 0"
+    assert re.search(message, ooc_fw("predict", model, less).err)
+    assert "goes with --like" in ooc_fw("convert", less, tmp_path / "o.h5", *fill).err
+    none = h5ad(FRAME.set_axis([*"efgh"], axis=1), tmp_path, sparse)
+    assert "lacks 4 of the 4" in ooc_fw("predict", model, none, *fill).err
+
+
+def test_cells_without_a_label_can_be_left_out_of_training(tmp_path, ooc_fw):
+    data = annotated(FRAME)
+    data.obs["kind"] = np.where(np.arange(80) % 9 == 2, None, np.where(y > 0, "in", "out"))
+    data.write_h5ad(tmp_path / "t.h5ad")
+    given = (tmp_path / "t.h5ad", "--label", "kind", "--missing-labels", "drop")
+    model = tmp_path / "m.h5"
+    assert "is missing" in ooc_fw("train", *given[:3], "-o", model).err
+    ooc_fw("train", *given, "-o", model, "--quiet").done()
+    data[data.obs["kind"].notna()].write_h5ad(tmp_path / "kept.h5ad")
+    kept = (tmp_path / "kept.h5ad", "--label", "kind", "-o", tmp_path / "k.h5", "--quiet")
+    ooc_fw("train", *kept).done()
+    found = [ooc_fw("predict", each, given[0]).out for each in (model, tmp_path / "k.h5")]
+    assert found[0] == found[1]
+    assert ooc_fw("certify", model, *given).done()
 
 
 def test_names_that_come_twice_are_refused(model):

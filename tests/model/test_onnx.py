@@ -1,9 +1,12 @@
 """ONNX graphs against the model, in onnxruntime."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import onnxruntime
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -87,6 +90,15 @@ def test_vectors_far_from_each_other_take_differences():
     found = run(own.model_, X.astype(np.float64))
     np.testing.assert_allclose(found["decision"], by_definition(own.model_, X), atol=1e-9)
     assert found["label"].dtype.kind == "i"
+
+
+def test_metadata_have_the_names_of_features_and_classes():
+    frame = pd.DataFrame(rows(), columns=[*"edcba"])
+    own = FrankWolfeSVC().fit(frame, labels(rows(), 3))
+    graph = onnx.load_from_string(to_onnx(own.model_))
+    told = {each.key: each.value for each in graph.metadata_props}
+    assert json.loads(told["feature_names"]) == [*"edcba"]
+    assert json.loads(told["class_names"]) == ["class 00", "class 01", "class 02"]
 
 
 def test_other_tasks():
