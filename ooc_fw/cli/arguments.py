@@ -100,6 +100,12 @@ ARGUMENTS = {
         "the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),
+    "groups": Option(
+        None,
+        "keep rows of one group, such as a patient, together: a name in DATA, a .npy file, or "
+        "FILE:COLUMN of the table before conversion",
+        metavar="GROUPS",
+    ),
     "test_share": Option(0.3, "share of the rows in the test file", **options.SHARE),
     "decision": flag(
         "print decision values: 1 and -1 are the margin, positive means the larger label. Of three "

@@ -62,7 +62,7 @@ COMMANDS = {
 
 Test rows are a random part with the same share of each class. Both files keep
 the order of the rows and the scaling.""",
-        """data train test label test_share seed compression
+        """data train test label groups test_share seed compression
         data: labels missing_labels x_name messages: json quiet|verbose""",
         {
             "train": file_option("file for the training rows", "TRAIN.h5", name=""),
@@ -106,7 +106,7 @@ are trained on more rows, and the winner is trained on all rows.
   ooc-fw tune train.h5 --C 1,10,100 --gamma auto,0.1 --max-time 30m""",
         """data label output task kernel C gamma max_time memory_limit
         data: labels missing_labels x_name single_tasks: contamination epsilon ordinary
-        what_is_tried: degree coef0 validation: metric seed
+        what_is_tried: degree coef0 validation: metric groups seed
         training: tol landmarks exact threads messages: json quiet|verbose""",
         {
             "kernel": Option(None, "kernels to try (default: rbf,laplacian)", metavar="NAMES"),

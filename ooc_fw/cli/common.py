@@ -42,7 +42,19 @@ def open_data(
 def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:
     """The input files of a command, which no output may replace."""
     named = [vars(args).get(name) for name in ("data", "model", "labels")]
+    groups = vars(args).get("groups") or ""
+    named += [name for name in (groups, groups.rpartition(":")[0]) if os.path.exists(name)]
     return [name for name in (*named, *others) if name is not None]
+
+
+def groups_of(args: argparse.Namespace, source: RowSource) -> Any:
+    """The groups of ``--groups``, as `read_groups` takes them; None without this option."""
+    path, _, column = (args.groups or "").rpartition(":")
+    if not os.path.exists(path):
+        return args.groups
+    from ooc_fw.convert.convert import read_column  # takes 0.1 s, and few runs need it
+
+    return read_column(path, column, source)
 
 
 def refuse_given(args: argparse.Namespace, names: Iterable[str], why: str) -> None:

@@ -14,7 +14,7 @@ from ooc_fw.convert.convert import ConversionReport
 from ooc_fw.convert.convert import convert as convert_files
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import split as split_source
-from ooc_fw.data.opening import draw_test_rows
+from ooc_fw.data.opening import draw_test_rows, read_groups
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError, format_label, format_labels, format_value
@@ -92,7 +92,9 @@ def split(args: argparse.Namespace) -> int:
     check_outputs(outputs, common.inputs_of(args))
     with common.open_data(args) as source:
         stratify = source.has_labels and not source.targets
-        rows = draw_test_rows(source, args.test_share, args.seed, stratify=stratify)
+        groups = read_groups(source, common.groups_of(args, source))
+        how = (args.test_share, args.seed)
+        rows = draw_test_rows(source, *how, stratify=stratify, groups=groups)
         with Waiting("writing two files", quiet=args.quiet):
             reports = split_source(source, rows, paths, args.compression)
     parts = [_with_classes(report) for report in reports]

@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         result = tune(
             source,
+            groups=common.groups_of(args, source),
             callbacks=progress.callbacks,
             say=partial(common.say, args),
             Cs=args.C,

@@ -18,13 +18,22 @@ from ooc_fw.convert.arrays import ArrayEncoder, ArrayInput
 from ooc_fw.convert.features import TableEncoder
 from ooc_fw.convert.readers import ParsedBlock, Progress, ordered_map
 from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
-from ooc_fw.convert.tables import Table, TrainingFile, choose_columns, read_like
+from ooc_fw.convert.tables import (
+    Table,
+    TableRecord,
+    TrainingFile,
+    check_columns,
+    choose_columns,
+    read_like,
+)
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import label_map
-from ooc_fw.data.rows import CSRRows, Rows, as_float32, keep_stored
+from ooc_fw.data.opening import open_source
+from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling, are_constant
+from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -112,6 +121,24 @@ def open_table(path: Any, kind: str, options: ConvertOptions, *, live: bool = Fa
     if isinstance(path, str) and path == STANDARD_INPUT:
         raise InputError(f"{kind} cannot be read from standard input; name a file")
     return ArrowTable(path, kind)
+
+
+def read_column(path: str, name: str, converted: RowSource) -> AnyArray:
+    """The values in a column of the input, such as a table, from which a source was `converted`."""
+    record = converted.table
+    kind = detect_format(path, is_table=record is not None)
+    if kind not in TABLES:
+        with open_source(path, name) as source:
+            return source.labels(0, source.n_rows)
+    options = ConvertOptions()
+    if record is not None:
+        facts = converted.name, converted.columns, converted.n_features
+        options = TableRecord.from_json(record, *facts).options_of(options)
+    with open_table(path, kind, options) as table:
+        check_columns(table, [name], f"{path}:{name}")
+        table.choose({name: "words"})
+        columns: Any = [table.cells(block)[0][name] for block in table.blocks()]
+    return np.concatenate([np.array([*words.values, ""])[words.codes] for words in columns])
 
 
 def _choose_format(names: Sequence[str], options: ConvertOptions, like: TrainingFile | None) -> str:

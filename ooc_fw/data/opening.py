@@ -213,6 +213,7 @@ def train_test_split(
     *,
     labels: Any = None,
     stratify: bool = False,
+    groups: Any = None,
 ) -> tuple[SubsetSource, SubsetSource]:
     """Split labelled rows into two random parts, without loading or copying them.
 
@@ -229,6 +230,8 @@ def train_test_split(
         The same seed gives the same parts.
     stratify : bool
         Whether each class has the same share in both parts.
+    groups
+        The group of each row, such as a patient: as for `labels`. Each group is in one part.
 
     Returns
     -------
@@ -244,11 +247,46 @@ def train_test_split(
     (7, 3)
     """
     source = open_source(data, labels)
-    return hold_out(source, draw_test_rows(source, test_share, seed, stratify=stratify))
+    codes = read_groups(source, groups)
+    rows = draw_test_rows(source, test_share, seed, stratify=stratify, groups=codes)
+    return hold_out(source, rows)
+
+
+def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
+    """A number from 0 on for the group of each row; None if `groups` are.
+
+    Groups are given as labels are: an array, a .npy file, or a name in the file of the source.
+    """
+    if groups is None:
+        return None
+    if isinstance(groups, str) and not os.path.exists(groups):
+        if source.ids is not None and source.scaling is not None:  # it has rows and labels only
+            raise InputError(
+                f"{source.name} is a converted file, without {groups!r}: give a .npy file with the "
+                f"groups of the rows of its input, or --groups FILE:COLUMN for that input"
+            )
+        with open_source(source.name, groups, like=source.origin) as named:
+            given: Any = named.labels(0, named.n_rows)
+        if named.n_rows > source.n_rows:  # rows without a label are left out
+            given = source.by_row(given, "groups")
+    else:
+        given = source.by_row(_open_labels(groups), "groups")
+    values = np.asarray(given[0 : source.n_rows])
+    if are_missing(values).any():
+        raise InputError(
+            f"the group of row {are_missing(values).argmax()} of {source.name} is missing; give "
+            f"each row a group, or leave the row out"
+        )
+    return np.unique(values, return_inverse=True)[1]
 
 
 def draw_test_rows(
-    source: RowSource, test_share: float, seed: int, *, stratify: bool
+    source: RowSource,
+    test_share: float,
+    seed: int,
+    *,
+    stratify: bool,
+    groups: Int64Array | None = None,
 ) -> Int64Array:
     """Draw the rows of the test part of `train_test_split`."""
     test_share = Option(None, **SHARE).check("test_share", test_share)
@@ -260,5 +298,5 @@ def draw_test_rows(
         )
     codes = encode_labels(source)[1] if stratify else None
     rng = np.random.default_rng(TrainOptions(seed=seed).seed)
-    (rows,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes)
+    (rows,) = draw_parts(source.n_rows, [n_test], source.shuffled is True, rng, codes, groups)
     return rows

@@ -213,13 +213,18 @@ def draw_parts(
     shuffled: bool,
     rng: np.random.Generator,
     codes: Int64Array | None = None,
+    groups: Int64Array | None = None,
 ) -> list[Int64Array]:
     """Disjoint random parts, of these sizes, of the rows of a source; row numbers increase.
 
     Consecutive rows of a shuffled source are a random sample. Its parts follow each other on a
     circle of all rows, from a random row on. With `codes`, the class of each row, each class has
-    the same share in every part, up to rounding, and rows of a part are nearly consecutive.
+    the same share in every part, up to rounding, and rows of a part are nearly consecutive. With
+    `groups`, the group of each row from 0 on, no group is in two parts, and sizes are about these.
     """
+    if groups is not None:
+        part_of = _parts_of_groups(n_rows, sizes, rng, codes, groups)[groups]
+        return [np.flatnonzero(part_of == k) for k in range(len(sizes))]
     if shuffled:
         order = (np.arange(n_rows) + rng.integers(n_rows)) % n_rows
     else:
@@ -231,3 +236,35 @@ def draw_parts(
         order = order[np.argsort(shares, kind="stable")]
     ends = np.cumsum(sizes)
     return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _parts_of_groups(
+    n_rows: int,
+    sizes: Sequence[int],
+    rng: np.random.Generator,
+    codes: Int64Array | None,
+    groups: Int64Array,
+) -> Int64Array:
+    """The part of each group; a number beyond those of the parts stands for all other rows.
+
+    Large groups come first, in random order. Each one goes where most rows of its classes lack.
+    """
+    classes = np.zeros(n_rows, dtype=np.int64) if codes is None else codes
+    counts = np.zeros((groups.max() + 1, classes.max() + 1))
+    np.add.at(counts, (groups, classes), 1)
+    counts /= counts.sum(axis=0)
+    shares = np.array([*sizes, n_rows - sum(sizes)]) / n_rows
+    lacking = np.repeat(shares[:, None], counts.shape[1], axis=1)
+    order = rng.permutation(len(counts))
+    octaves = np.log2(np.bincount(groups)[order]).astype(np.int64)
+    part_of = np.empty(len(counts), dtype=np.int64)
+    for group in order[np.argsort(-octaves, kind="stable")]:
+        part = int((lacking @ counts[group]).argmax())
+        lacking[part] -= counts[group]
+        part_of[group] = part
+    if len({*part_of.tolist()} & {*range(len(sizes))}) < len(sizes) or len({*part_of}) < 2:
+        raise InputError(
+            f"{len(counts)} groups are too few, or too unequal, for parts of {sizes[0]} of "
+            f"{n_rows} rows; use more groups, or another share or seed"
+        )
+    return part_of

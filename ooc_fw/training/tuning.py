@@ -24,6 +24,7 @@ import numpy as np
 
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.opening import read_groups
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
@@ -163,6 +164,7 @@ def tune(
     data: Any,
     labels: Any = None,
     *,
+    groups: Any = None,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], object] = logger.info,
     **options: Any,
@@ -173,6 +175,8 @@ def tune(
     ----------
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
+    groups
+        As for `ooc_fw.train_test_split`: rows of one group do not judge a model of others of it.
     callbacks, say
         `callbacks` hear of every iteration; `say` gets a sentence for each sample and candidate.
     **options
@@ -198,7 +202,8 @@ def tune(
     wanted = TuneOptions(**options)
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
-        return _Search(source, given, wanted, callbacks, say).run()
+        grouped = read_groups(opened, groups)
+        return _Search(source, given, wanted, grouped, callbacks, say).run()
 
 
 class _Part(NamedTuple):
@@ -218,6 +223,7 @@ class _Search:
         source: RowSource,
         given: TrainOptions,
         wanted: TuneOptions,
+        groups: Int64Array | None,
         callbacks: Sequence[Callback],
         say: Callable[[str], object],
     ) -> None:
@@ -226,6 +232,7 @@ class _Search:
         self.source = source
         self.wanted = wanted
         self.metric = METRICS_OF[wanted.task][0] if wanted.metric == "auto" else wanted.metric
+        self.groups = groups
         self.callbacks = callbacks
         self.say = say
         self.ordinary: str | None = None  # label of the rows that novelty learns
@@ -451,14 +458,19 @@ class _Search:
                 f"{self.source.name} has {n} rows, too few to train on some and validate on others"
             )
         rows = np.arange(n)
-        folds = self._draw(rows, sizes)
+        folds = self._draw(rows, sizes, self.groups)
         if self.metric == "r2":
             return folds
         # Each class has a row in every part, and the training rows of no part lack a class.
         for k, fold in enumerate(folds):
-            held = self._completed(fold, rows)
+            held = fold if self.groups is not None else self._completed(fold, rows)
             kept = self.truth[np.setdiff1d(self.learned, held)]
             lost = np.setdiff1d(self.truth[self.learned], kept)
+            if self.groups is not None and len(lost) > 0:
+                raise InputError(
+                    f"all training rows of a class are in groups that are held out together; give "
+                    f"{self.source.name} more groups with this class, or another seed"
+                )
             folds[k] = held[~np.isin(self.truth[held], lost)]
             for code in np.setdiff1d(self.truth, self.truth[folds[k]])[: k == 0].tolist():
                 name = format_label(self.problem.classes[code])
@@ -471,11 +483,14 @@ class _Search:
         lacking = np.setdiff1d(codes, self.truth[rows])
         return np.union1d(rows, others[[int(np.argmax(codes == code)) for code in lacking]])
 
-    def _draw(self, rows: Int64Array, sizes: list[int]) -> list[Int64Array]:
+    def _draw(
+        self, rows: Int64Array, sizes: list[int], groups: Int64Array | None = None
+    ) -> list[Int64Array]:
         """Draw disjoint random parts of `rows`, with the same share of each class."""
         codes = None if self.wanted.task == "regression" else self.truth[rows]
         rng = np.random.default_rng(self.given.seed)
-        parts = draw_parts(len(rows), sizes, self.source.shuffled is True, rng, codes)
+        shuffled = self.source.shuffled is True
+        parts = draw_parts(len(rows), sizes, shuffled, rng, codes, groups)
         return [rows[part] for part in parts]
 
     def _part(self, held: Int64Array, n_rows: int) -> _Part:

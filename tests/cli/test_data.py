@@ -5,8 +5,10 @@ import json
 import tracemalloc
 from pathlib import Path
 
+import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 
 from ooc_fw import load_model, open_dataset, train_test_split
@@ -164,6 +166,49 @@ def test_targets_of_a_regression_are_marked(ooc_fw, tmp_path, monkeypatch):
         assert "--task regression" in ooc_fw("info", path).out
     ooc_fw("train", "train.h5", "--task", "regression", "-o", "m.h5", "--quiet").done()
     ooc_fw("evaluate", "m.h5", "test.h5").done()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "no header", "h5ad", "h5ad, converted", "npy"])
+def test_groups_stay_together_in_split_and_tune(ooc_fw, tmp_path, monkeypatch, form):
+    """Whatever holds them: the table before its conversion, obs, or a file of its own."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    donors = np.array([f"p{k}" for k in rng.integers(0, 12, 150)])
+    X = rng.normal(size=(150, 2)).astype(np.float32)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "donor": donors, "y": X[:, 0] > 0})
+    frame.to_csv("t.csv", index=False)
+    frame.to_parquet("t.parquet")
+    frame.to_csv("none.csv", index=False, header=False)
+    cells = anndata.AnnData(X, frame[["donor", "y"]].astype("category").rename(index=str))
+    cells.write_h5ad("t.h5ad")
+    np.save("X.npy", X)
+    np.save("donors.npy", donors)
+    np.save("y.npy", frame["y"])
+    convert, data, groups = {
+        "csv": ("t.csv d.h5 --label y --drop donor", "d.h5", "t.csv:donor"),
+        "parquet": ("t.parquet d.h5 --label y --drop donor", "d.h5", "t.parquet:donor"),
+        "no header": ("none.csv d.h5 --no-header --label 3 --drop 2", "d.h5", "none.csv:2"),
+        "h5ad": ("", "t.h5ad --label y", "donor"),
+        "h5ad, converted": ("t.h5ad d.h5 --label y", "d.h5", "t.h5ad:donor"),
+        "npy": ("", "X.npy --labels y.npy", "donors.npy"),
+    }[form]
+    if convert:
+        ooc_fw("convert", *convert.split(), "--quiet").done()
+    name, *label = data.split()
+    ooc_fw("split", name, "a.h5", "b.h5", *label, "--groups", groups, "--quiet").done()
+    sides = []
+    for path in ("a.h5", "b.h5"):
+        with h5py.File(path) as file:
+            sides.append({*donors[file["row"][...]].tolist()})
+    assert not sides[0] & sides[1]
+    assert sides[0] | sides[1] == {*donors.tolist()}
+    if form in ("csv", "npy"):
+        tune = "--C 1 --gamma auto -o m.h5 --json --quiet".split()
+        where = ["a.h5", "--groups", groups]
+        assert ooc_fw("tune", *where, *tune).json()["best"]["n_rows"] > 50
+        ooc_fw("split", "a.h5", "new.h5", "b.h5", "--groups", "nobody").assert_refused(
+            "FILE:COLUMN"
+        )
 
 
 # -- verify ----------------------------------------------------------------------------------------

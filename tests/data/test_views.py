@@ -1,12 +1,15 @@
 """Sources made of other sources: subsets, pairs, scaled rows and kept rows."""
 
 import numpy as np
+import pandas as pd
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ooc_fw
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.views import PairSource, cached, draw_parts
+from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
 from tests.support.files import write_dense
 
@@ -84,3 +87,42 @@ def test_rows_that_fit_are_fetched_once(tmp_path):
     assert source.rows_read == 3 * (len(X) + 2)
     assert source.bytes_read == X.nbytes
     assert cached(within, X.nbytes - 1) is within
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=8, max_size=40),
+    n_parts=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+def test_parts_of_groups_hold_whole_groups(sizes, n_parts, seed):
+    """They have about the wanted sizes, and about the same share of each class."""
+    groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    n = len(groups)
+    codes = groups % 2
+    wanted = n // (n_parts + 1)
+    parts = draw_parts(n, [wanted] * n_parts, True, np.random.default_rng(seed), codes, groups)
+    of_parts = [{*groups[part].tolist()} for part in parts]
+    assert sum(map(len, of_parts)) == len(set().union(*of_parts)) < len(sizes)
+    for part in parts:
+        assert np.isin(groups, groups[part]).sum() == len(part)
+        assert abs(len(part) - wanted) <= 3 * max(sizes)
+        assert abs((codes[part] == 0).sum() - wanted * (codes == 0).mean()) <= 3 * max(sizes)
+
+
+@pytest.mark.parametrize("given", ["array", "npy", "frame column"])
+def test_groups_are_matched_by_the_row_of_the_input(given, tmp_path):
+    X = small_table()
+    users = np.array([f"u{k % 9}" for k in range(57)])
+    path = write_dense(tmp_path / "data.h5", X, np.arange(57.0))
+    np.save(tmp_path / "users.npy", users)
+    forms = {"array": users, "npy": tmp_path / "users.npy", "frame column": pd.Series(users)}
+    train, test = ooc_fw.train_test_split(path, 0.3, groups=forms[given])
+    sides = [{*users[part.row_ids(0, part.n_rows)].tolist()} for part in (train, test)]
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == 3
+    with pytest.raises(InputError, match="57 rows but 9 groups"):
+        ooc_fw.train_test_split(path, 0.3, groups=users[:9])
+    with pytest.raises(InputError, match=r"group of row \d+ of .* is missing"):
+        ooc_fw.train_test_split(path, 0.3, groups=np.where(users == "u3", "", users))
+    with pytest.raises(InputError, match="1 groups are too few"):
+        ooc_fw.train_test_split(path, 0.3, groups=np.zeros(57))

@@ -8,7 +8,7 @@ import ooc_fw
 from ooc_fw import make_kernel, open_dataset, solve, tune
 from ooc_fw.data.views import draw_parts
 from ooc_fw.options import TrainOptions
-from ooc_fw.system.errors import OutOfTimeError
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.training import tasks, tuning
 from tests.support.reference import SmallProblem
 
@@ -245,3 +245,16 @@ def test_a_path_ends_where_single_trainings_do(data):
         assert warm.objective * (1 - tol) ** 2 <= cold.objective
         again = solve(*problem, TrainOptions(C=C), warm=(cold.rows, 3 * cold.alpha))
         assert again.iterations < cold.iterations
+
+
+def test_groups_judge_no_model_of_their_own_rows(data):
+    """Noise labels that a group shares are learned only if its rows are on both sides."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 60, 600)
+    X = (rng.normal(size=(60, 3))[groups] + 0.01 * rng.normal(size=(600, 3))).astype(np.float32)
+    y = rng.integers(0, 2, 60)[groups]
+    one = {"Cs": [10], "gammas": [5.0]}
+    assert tune(X, y, **one).best.error < 0.05
+    assert tune(X, y, groups=groups, **one).best.error > 0.3
+    with pytest.raises(InputError, match="more groups"):
+        tune(X, groups == 3, groups=groups, **one)
