@@ -25,7 +25,7 @@ from ooc_fw.options import KernelOptions, TrainOptions, option_fields
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DeferredInterrupt, format_gap, signal_of
-from ooc_fw.training.streams import CHUNK_BYTES, Stream
+from ooc_fw.training.streams import CHUNK_BYTES, Stream, check_unweighted
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +179,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
             rows = (
                 without_offsets(source, args.kernel) if before is None else suited(before, source)
             )
+            check_unweighted(rows)
             parts = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
             labelled = ((rows.labels(start, start + len(part)), part) for start, part in parts)
             classes = label_values(rows) if before is None else before.classes

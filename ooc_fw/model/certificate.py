@@ -43,7 +43,7 @@ Tell: TypeAlias = Callable[[int], None]  # receives the number of rows that are 
 
 _WEIGHTS_OF_ROWS = (
     "the model was trained with weights of rows, but its file has the weights of landmarks only; "
-    "in Python give the penalties of all rows to model.certify"
+    "give data with them (convert --weight), or in Python the penalties of all rows"
 )
 _ADVICE = "give the file it was trained on"
 
@@ -225,13 +225,27 @@ def _with_penalties(problem: Any, model: Model) -> Any:
         known = of_class[np.minimum(problem.row_classes, len(of_class) - 1)]
         is_row = model.rows >= 0
         known[model.rows[is_row]] = model.penalties[is_row]
+        if given is None and np.isnan(known).any() and problem.source.weights is not None:
+            given = _of_stored_weights(problem, known)
     if given is None:
         demand(not np.isnan(known).any(), _WEIGHTS_OF_ROWS)
         return replace(problem, penalties=known)
-    fits = np.where(np.isnan(known), given > 0, np.isclose(given, known, rtol=1e-9, atol=0.0))
+    is_near = np.isclose(given, known, rtol=1e-9, atol=0.0)
+    fits = np.where(np.isnan(known), np.greater(given, 0), is_near)
     demand(
         fits.all(),
         f"the penalty of row {fits.argmin()} differs from that in training: give C times the "
         f"weight of each row",
     )
-    return problem
+    return replace(problem, penalties=given)
+
+
+def _of_stored_weights(problem: Any, known: Float64Array) -> Float64Array:
+    """Penalties of all rows: weights in the file, times the factor of a known row of the class."""
+    weights = np.asarray(problem.source.weights[0 : problem.source.n_rows])
+    places = np.flatnonzero(~np.isnan(known))
+    factors = np.full(problem.row_classes.max(initial=0) + 1, np.nan)
+    factors[problem.row_classes[places]] = known[places] / weights[places]
+    found: Float64Array = factors[problem.row_classes] * weights
+    demand(not np.isnan(found).any(), _WEIGHTS_OF_ROWS)
+    return found

@@ -37,7 +37,7 @@ from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Solution, SolverState, Status, Warm, Work
-from ooc_fw.system.errors import DeferredInterrupt
+from ooc_fw.system.errors import DeferredInterrupt, InputError
 
 logger = logging.getLogger(__name__)
 
@@ -260,3 +260,12 @@ def solutions_of(model: Model) -> list[Solution | None]:
         stands_in = len(one.sv) == 1 and one.certified_gap is None and one.sampled_gap is None
         solutions.append(None if stands_in else Solution(**given))
     return solutions
+
+
+def check_unweighted(source: RowSource) -> None:
+    """Raise InputError for rows with weights, which streams do not take."""
+    if source.weights is not None:
+        raise InputError(
+            f"{source.name} has weights of rows, which a stream does not take; train on the whole "
+            f"file, or convert it without --weight"
+        )
