@@ -203,15 +203,20 @@ class TableRecord:
 
         Messages use `of`, the name of the table, training file or model that has this record.
         """
-        lacks_label = label is None and self.label == str(len(table.kinds))
-        if self.width not in (None, len(table.kinds) + lacks_label):
-            raise InputError(
-                f"{table.name} has {len(table.kinds)} columns and {of} has {self.width}; without "
-                f"names they are known by their place: give rows with as many, in the same order"
-            )
         are_hot = zip(self.columns, self.is_hot.tolist(), strict=True)
         uses = {name: "words" if is_hot else "numbers" for name, is_hot in are_hot}
         uses |= dict.fromkeys(self.dates, "dates") | dict.fromkeys(self.encodings, "words")
+        n = len(table.kinds)
+        if self.width not in (None, n):
+            # Rows to predict may lack what follows the features, or a label that comes last.
+            last = max(map(int, uses))
+            others = {*range(self.width)} - {*map(int, uses)}
+            may_lack = last < min(n, *others) or self.label == str(n) == str(self.width - 1)
+            if label is not None or n > self.width or not may_lack:
+                raise InputError(
+                    f"{table.name} has {n} columns and {of} has {self.width}; without names they "
+                    f"are known by their place: give rows with as many, in the same order"
+                )
         if label in uses:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
         if label is not None:

@@ -240,7 +240,7 @@ class RowSource(ExitStack):
         ids = np.arange(start, stop) if self.ids is None else self.ids[start:stop]
         return np.asarray(ids, dtype=np.int64)
 
-    def by_row(self, given: Sliceable, what: str) -> Sliceable:
+    def by_row(self, given: Sliceable, what: str) -> Any:
         """Values `given` for the rows of the user's own input, in the order of this source.
 
         InputError unless each row of the input has one. A source that the user opened has an order

@@ -172,6 +172,8 @@ class Trainer(BaseEstimator):
             workers as dask,
             DeferredInterrupt() as interrupt,
         ):
+            if X is not opened and sample_weight is not None:
+                sample_weight = opened.by_row(np.asarray(sample_weight), "weights")
             whole = without_offsets(opened, self.kernel)
             source, weights, places = _of_weight(whole, sample_weight, self.C)
             with source.limited(Deadline(options.max_time, started).check):
@@ -269,13 +271,16 @@ class Trainer(BaseEstimator):
             return self.model_.decision_function(source, **how)
 
     def _compared(
-        self, X: Any, y: Any, read: Callable[[RowSource], npt.NDArray[Any]]
-    ) -> tuple[npt.ArrayLike, npt.NDArray[Any]]:
-        """The answers and the predictions for `X`; if `y` is no array, `read` finds the answers."""
-        if is_array(y):
-            return y, self.predict(X)
-        with borrow_source(X, y) as source:
-            return read(source), self.predict(source)
+        self, X: Any, y: Any, weights: Any, read: Callable[[RowSource], npt.NDArray[Any]]
+    ) -> tuple[npt.ArrayLike, npt.NDArray[Any], Any]:
+        """Answers, predictions and weights of the rows `X`; `read` finds the answers in a file."""
+        check_is_fitted(self)
+        if is_array(y) and (isinstance(X, RowSource) or not is_out_of_core(X)):
+            return y, self.predict(X), weights
+        with borrow_source(X, y, like=self.model_.origin) as source:
+            if X is not source and weights is not None:
+                weights = source.by_row(np.asarray(weights), "weights")
+            return read(source), self.predict(source), weights
 
     def _checked(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> tuple[Any, ...]:
         """Let scikit-learn check rows and labels in RAM; returns both, and names of the features.

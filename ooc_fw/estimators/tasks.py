@@ -158,8 +158,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`; the labels are `y`, or those in the file `X` if `y` is None."""
-        labels = self._compared(X, y, lambda source: source.labels(0, source.n_rows))
-        return float(accuracy_score(*labels, sample_weight=sample_weight))
+        found = self._compared(X, y, sample_weight, lambda source: source.labels(0, source.n_rows))
+        *labels, weights = found
+        return float(accuracy_score(*labels, sample_weight=weights))
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
         """Update the model with a chunk of rows, which are not needed again.
@@ -196,7 +197,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if is_array(y):
             y = column_or_1d(y, warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
-        with borrow_source(X, y, columns) as chunk:
+        like = {} if first else self.model_.origin
+        with borrow_source(X, y, columns, like) as chunk:
             source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             if first:
@@ -347,5 +349,5 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R^2 on `X`; the targets are `y`, or those in the file `X` if `y` is None."""
-        targets = self._compared(X, y, read_targets)
-        return float(r2_score(*targets, sample_weight=sample_weight))
+        *targets, weights = self._compared(X, y, sample_weight, read_targets)
+        return float(r2_score(*targets, sample_weight=weights))

@@ -332,9 +332,11 @@ class Model:
         """
         from ooc_fw.model.certificate import certify_model  # scipy.linalg takes 0.1 s
 
-        given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
         tell = on_rows or (lambda _: None)
         with borrow_source(X, y, like=self.origin) as source:
+            given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
+            if X is not source and given is not None:
+                given = source.by_row(given, "penalties")
             return certify_model(self, source, given, threads, dask, tell)
 
     def weights(self) -> Float64Array:
