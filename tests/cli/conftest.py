@@ -66,9 +66,10 @@ def people(n_rows=300):
 
 
 def arrays(table, data_file):
-    """Arrays by the names of their files, with labels in the order of `data_file`."""
+    """Arrays by the names of their files, in the order of the rows before `data_file`."""
     with h5py.File(data_file) as file:
-        X, labels = file["X"][...], file["y"][...]
+        order = np.argsort(file["row"])
+        X, labels = file["X"][...][order], file["y"][...][order]
     thirds = np.argsort(np.argsort(X[:, 0])) * 3 // len(X)
     yield "X", table.X
     yield "y", table.y

@@ -1,12 +1,17 @@
 """A model takes tables and cells by the names of their columns, without the training file."""
 
 import sys
+import warnings
+from contextlib import chdir
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 
 from ooc_fw import load_model, open_dataset
+from ooc_fw.cli.main import main
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
 
@@ -100,3 +105,80 @@ def test_cells_are_named_from_conversion_to_prediction(ooc_fw, here, cells, suff
             assert tuple(first.columns) == tuple(second.columns) == genes
             found = [to_dense(source.read(0, 226)) for source in (first, second)]
             np.testing.assert_array_equal(*found)
+
+
+# -- layers, joins, label columns and labels from outside, in all orders ---------------------------
+
+LAYER = "--x-name layers/counts"
+JOIN = "NK=T,T=T,*=other"
+MODELS = {  # how a model is trained
+    "raw": f"cells.h5ad {LAYER} --label kind",
+    "raw-outside": f"cells.h5ad {LAYER} --labels y.npy",
+    "all": "all.h5",
+    "all-outside": "all.h5 --labels y.npy",
+    "part": "part.h5",
+    "part-outside": "part.h5 --labels y.npy",
+    "joined": "joined.h5",
+    "joined-part": "joined-part.h5",
+}
+FORMS = ("cells.h5ad", "all.h5", "plain.h5", "rest.h5", "joined-rest.h5")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Cells with counts in a layer and other values in X, in all forms, and models of them."""
+    folder = tmp_path_factory.mktemp("paths")
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 4, 160)
+    counts = rng.poisson(1 + 3 * np.eye(4, 6)[which]).astype(np.float32)
+    names = np.array(["B", "Mono, late", "NK", "T"])[which]
+    obs = pd.DataFrame({"kind": pd.Categorical(names)}, index=[f"c{k}" for k in range(160)])
+    cells = anndata.AnnData(counts[::-1].copy(), obs=obs)
+    cells.layers["counts"] = counts
+    np.save(folder / "y.npy", names)
+    np.save(folder / "counts.npy", counts)
+    commands = [
+        f"convert cells.h5ad all.h5 {LAYER} --label kind",
+        f"convert cells.h5ad plain.h5 {LAYER} --label kind --no-shuffle",
+        f"convert cells.h5ad joined.h5 {LAYER} --label kind --labels-as {JOIN}",
+        *("split all.h5 part.h5 rest.h5", "split joined.h5 joined-part.h5 joined-rest.h5"),
+        *(f"train {how} -o {name}.model.h5" for name, how in MODELS.items()),
+    ]
+    with chdir(folder), warnings.catch_warnings(action="ignore"):
+        cells.write_h5ad("cells.h5ad")
+        for command in commands:
+            assert main([*command.split(), "--quiet"]) == 0, command
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_are_the_same_whichever_way(ooc_fw, paths, monkeypatch, name, form):
+    monkeypatch.chdir(paths)
+    path = f"{name}.model.h5"
+    model = load_model(path)
+    expected = model.predict(np.load("counts.npy"))
+    truth = np.load("y.npy")
+    joins = "joined" in name
+    if joins:
+        truth = np.where(np.isin(truth, ["NK", "T"]), "T", "other")
+    out = paths / "predicted.csv"
+    assert "--x-name" not in ooc_fw("predict", path, form, "-o", out).done().err
+    found = pd.read_csv(out, dtype={"label": str})
+    rows = found["row"].to_numpy()
+    assert found["label"].tolist() == expected[rows].tolist()
+    assert len(rows) == (48 if "rest" in form else 160)
+    assert model.predict(form).tolist() == expected[np.sort(rows)].tolist()
+    accuracy = np.mean(expected[rows] == truth[rows])
+    outside = ooc_fw("evaluate", path, form, "--labels", "y.npy", "--json").done()
+    assert outside.json()["accuracy"] == pytest.approx(accuracy)
+    # A model of labels from outside knows no column of labels.
+    label = ["--label", "kind"] * ("outside" in name and form == "cells.h5ad")
+    own = ooc_fw("evaluate", path, form, *label, "--json")
+    if "joined" in form and not joins:
+        assert "have labels unknown to the model (other)" in own.err
+    else:
+        assert own.done().json()["accuracy"] == pytest.approx(accuracy)
+    if form == MODELS[name].split()[0]:
+        labels = ["--labels", "y.npy"] * ("outside" in name)
+        ooc_fw("certify", path, form, *labels).done()

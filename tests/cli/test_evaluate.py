@@ -92,6 +92,6 @@ def test_rows_of_unknown_classes_are_not_positive(ooc_fw, here):
         found = ooc_fw("evaluate", "sure.h5", "d.h5", "--labels", "y.npy", "--json").json()
         scores.append([found["roc_auc"], found["brier_score"]])
     np.testing.assert_allclose(scores[1:], [scores[0]] * 2)
-    p = load_model("sure.h5").predict_proba(open_dataset("d.h5"))[:, 1]
+    p = load_model("sure.h5").predict_proba("d.h5")[:, 1]
     found = ooc_fw("evaluate", "sure.h5", "d.h5", "--json").json()
     assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(labels == 3, p))
