@@ -23,6 +23,7 @@ from ooc_fw import (
     InputError,
     load_model,
     open_dataset,
+    train_test_split,
 )
 from ooc_fw.model.file import content_of
 from tests.support.contracts import to_dense
@@ -128,7 +129,8 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
     scores = set()
     for name, X, y in sources(table, tmp_path):
         fitted = FrankWolfeSVC(C=5, tol=1e-6, class_weight={-7: 0.5, 3: 2.0})
-        fitted.fit(X, y, sample_weight=weights)
+        is_reversed = name in ("chunks", "csr file")  # by their row numbers in the input
+        fitted.fit(X, y, sample_weight=weights[::-1] if is_reversed else weights)
         scores.add(fitted.score(X, y))
         assert fitted.classes_.tolist() == CLASSES, name
         assert (weights[fitted.support_] > 0).all(), name
@@ -142,6 +144,45 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
         assert truth.gap <= fitted.certified_gap_ <= 1e-6, name
         assert own.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-5), name
     assert len(scores) == 1
+
+
+def part_of(path, table, rows):
+    """A file of some rows of the table, in this order."""
+    write_dense(path, table.X[rows], table.y[rows])
+    with h5py.File(path, "r+") as file:
+        file["row"][:] = rows
+        file.attrs["n_input"] = 200
+    return path
+
+
+def test_labels_and_weights_beside_a_file_are_those_of_its_input(table, weights, tmp_path):
+    """The file is shuffled or a part; the order of arrays is that of the input."""
+    X, y = table
+    order = np.random.default_rng(0).permutation(200)
+    path = part_of(tmp_path / "d.h5", table, order)
+    given = {"sample_weight": weights}
+    known = FrankWolfeSVC(tol=1e-6).fit(X, y, **given)
+    own = FrankWolfeSVC(tol=1e-6).fit(path, y, **given)
+    assert sorted(order[own.support_]) == sorted(known.support_)
+    assert own.score(path, y, **given) == own.score(path, **given) == own.score(X, y, **given)
+    assert own.model_.certify(path, y).certified_gap <= 1.01e-6
+    chunks = clone(own).partial_fit(path, y, classes=np.unique(y))
+    assert chunks.score(path, y) > 0.85
+    targets = FrankWolfeSVR().fit(path, X[:, 0])
+    assert targets.score(path, X[:, 0]) == pytest.approx(targets.score(X, X[:, 0])) > 0.9
+    marks = clone(own).set_params(landmarks=30).fit(path, y, sample_weight=weights + 0.5)
+    penalties = marks.C * (weights + 0.5)
+    found = marks.model_.certify(path, y, penalties=penalties)
+    assert found.certified_gap == pytest.approx(marks.certified_gap_, rel=1e-3)
+    _, test = train_test_split(path)
+    assert own.score(test, test.labels(0, 60)) == own.score(test)
+    some = order[140:]
+    part = part_of(tmp_path / "part.h5", table, some)
+    assert own.score(part, y) == own.score(part)
+    with pytest.raises(InputError, match="60 rows of an input of 200 but 60 labels"):
+        own.score(part, y[some])
+    with pytest.raises(InputError, match="60 rows of an input of 200 but 60 weights"):
+        own.score(part, y, sample_weight=weights[some])
 
 
 def frame(X):
