@@ -58,10 +58,7 @@ def run(args: argparse.Namespace) -> int:
         runs.run_progress(args, runs.open_log(args, options)) as progress,
         DeferredInterrupt() as interrupt,
     ):
-        stream = None
-        if before is not None:
-            # The model does not tell how many rows came after its last support vector.
-            stream = Stream.after(before, options, args.keep, int(before.rows.max()) + 1)
+        stream = None if before is None else Stream.after(before, options, args.keep)
         session = Session(progress.callbacks, started=args.started, interrupt=interrupt)
         model, n_rows, number = _learn(args, options, chunks, stream, session)
         output = place.save(model, complete=number is None)

@@ -194,7 +194,6 @@ class Trainer(BaseEstimator):
                 fitted = fitted.renumbered(places, whole.n_rows)
             self._keep(fitted.model, fitted.pairs, fitted.landmarks)
         self.gap_scope_ = fitted.gap_scope
-        self._n_rows = whole.n_rows
         self._name_features()
         if interrupt.noted is not None and fitted.model.status != Status.INTERRUPTED:
             raise KeyboardInterrupt(interrupt.noted)  # it came after training, and lost nothing

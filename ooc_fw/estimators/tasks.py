@@ -206,7 +206,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             elif hasattr(self, "_stream"):
                 stream = self._stream.changed(options, room)
             else:
-                stream = Stream.after(self.model_, options, room, self._n_rows)
+                stream = Stream.after(self.model_, options, room)
             with Progress(quiet=not self.verbose) as progress:
                 stream = stream.learn(source, codes, Session(progress.callbacks, started=started))
         self._keep(stream.model(known, source if first else self.model_), stream.pairs, None)

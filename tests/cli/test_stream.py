@@ -181,10 +181,15 @@ def test_two_parts_in_turn_are_as_good_as_both_at_once(ooc_fw, here, table, writ
     np.save("X.npy", table.X[second])
     np.save("y.npy", table.y[second])
     new = write_text(table.X[second], table.y[second])
+    both = write_text(table.X, table.y)
     for data in ([new], ["X.npy", "--labels", "y.npy"]):
         ooc_fw("train", *data, "--stream", "--resume", "n.h5", "-o", "u.h5").done()
         (classifier,) = load_model("u.h5").classifiers
         assert classifier.rho / 2 == pytest.approx(optimum.objective, rel=0.01)
+        # New rows have the numbers after all old rows, and the last of these has no weight.
+        assert load_model("n.h5").rows.max() < 99
+        ooc_fw("convert", both, "both.h5", "--like", "n.h5", "--no-shuffle").done()
+        ooc_fw("certify", "u.h5", "both.h5", "--tol", 0.9).done()
 
 
 def test_the_time_limit_ends_a_stream(ooc_fw, tmp_path, small_blocks):
