@@ -58,7 +58,9 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 @pytest.fixture(autouse=True)
 def _program_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that run in this process find it as large as one of their own, which it is not."""
-    monkeypatch.setattr("ooc_fw.system.memory._program", 200 << 20)
+    monkeypatch.setattr("ooc_fw.system.memory._program", None)
+    monkeypatch.setattr("ooc_fw.system.memory._resident", lambda _: 128 << 20)
+    monkeypatch.setattr("ooc_fw.system.memory._MORE_CODE_BYTES", 72 << 20)
 
 
 class Table(NamedTuple):

@@ -22,6 +22,8 @@ _CACHE_BYTES = 256 << 20  # most bytes of rows from a file that are kept in memo
 _LEAST_KERNEL_BYTES = 4 << 20  # fewest bytes of kernel values with which an exact run can work
 _LEAST_VERTICES = 2_000  # every exact run has room for so many vertices
 _COPIES = 6  # copies of the rows of a block: as read, centred, for products
+_CODE_BYTES = 72 << 20  # code that the first run of a process loads or compiles
+_MORE_CODE_BYTES = 40 << 20  # code that a later run of another kind loads or compiles
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products
 
 _program: int | None = None  # the measurement of `program_bytes`
@@ -198,16 +200,30 @@ def format_bytes(n: int) -> str:
 
 
 def program_bytes(held: int = 0) -> int:
-    """Bytes of interpreter, libraries and code, without the `held` bytes of rows.
+    """Bytes of interpreter, libraries, code and what else the process has in memory.
 
-    The first call measures resident memory, in steps of 16 MiB so that the same command has the
-    same plan, and adds 72 MiB for code that is loaded or compiled later. All calls agree.
+    The `held` bytes of rows are left out. All calls of a run agree, see `measure_program`.
+    """
+    if _program is None:
+        measure_program(held)
+    assert _program is not None
+    return _program
+
+
+def measure_program(held: int) -> None:
+    """Measure `program_bytes` for a run that begins, as its process may have grown or shrunk.
+
+    Resident memory counts in steps of 16 MiB, so that the same command has the same plan. To it
+    comes memory for code that is loaded or compiled later, less of it after the first run.
     """
     global _program
-    if _program is None:
-        step = 16 << 20
-        _program = -(-max(0, rss_bytes() - held) // step) * step + (72 << 20)
-    return _program
+    step = 16 << 20
+    later = _CODE_BYTES if _program is None else _MORE_CODE_BYTES
+    _program = -(-max(0, _resident(held)) // step) * step + later
+
+
+def _resident(held: int) -> int:
+    return rss_bytes() - held
 
 
 def memory_total(root: str = "/") -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -143,7 +144,8 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     if problem.task == "regression":
         if takes_all_rows(n_rows, options):
             kind = f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
-            return replace(plan_span(problem, options, session, n_rows, ""), kind=kind)
+            with suppress(*([] if options.exact else [OverLimitError])):
+                return replace(plan_span(problem, options, session, n_rows, ""), kind=kind)
         return plan_span(problem, options, session, options.landmarks, f" of {n_rows} rows")
     reason = why_exact(options)
     if reason is not None:

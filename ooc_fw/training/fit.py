@@ -47,13 +47,13 @@ from ooc_fw.problem import (
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, format_label
+from ooc_fw.system.memory import measure_program
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import check_memory, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.tasks import (
     fold_sizes,
     scaled,
-    takes_all_rows,
     threshold_of,
     warn_of_novel,
 )
@@ -131,11 +131,12 @@ def read_answers(
     `learned` says whether rows will have weights (`weighted`), and whether there are checkpoints
     (`saved`). OverLimitError if no model will fit into memory.
     """
+    measure_program(source.decoded_bytes if source.in_memory else 0)
     if task == "novelty":
         return {}, check_memory(source, options, **learned)
     if task == "regression":
         n_rows = source.n_rows
-        fewest = n_rows if takes_all_rows(n_rows, options) else options.landmarks or START_ROWS
+        fewest = n_rows if options.exact else options.landmarks or START_ROWS
         asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
         threads = check_memory(source, asked, **learned | {"weighted": True})
         return {"targets": read_targets(source)}, threads

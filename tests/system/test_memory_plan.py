@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.system import memory
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import (
     OverLimitError,
@@ -98,3 +99,13 @@ def test_sizes_in_words():
     for text in ("", "much", "-1", "1GiBs", "1 2", "9" * 30):
         with pytest.raises(InputError, match=re.escape(repr(text))):
             parse_bytes(text)
+
+
+def test_the_program_is_measured_anew_for_each_run(monkeypatch):
+    sizes = {"resident": 1500 * MIB}
+    monkeypatch.setattr(memory, "_resident", lambda held: sizes["resident"] - held)
+    assert memory.program_bytes(100 * MIB) >= 1400 * MIB
+    sizes["resident"] = 150 * MIB  # an array of the user is gone
+    assert memory.program_bytes() >= 1400 * MIB  # the plans of a run agree
+    memory.measure_program(0)
+    assert 150 * MIB <= memory.program_bytes() <= 240 * MIB

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ooc_fw import TrainOptions, make_kernel, open_dataset
-from ooc_fw.problem import ClassificationProblem
+from ooc_fw.problem import ClassificationProblem, RegressionProblem
 from ooc_fw.solver.plan import Session, workload
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
@@ -164,3 +164,12 @@ def test_a_limit_that_ends_before_there_is_a_model_leaves_a_small_one(noisy, hur
     assert 0 < fitted.plan.landmarks <= 20
     with pytest.raises(OutOfTimeError):
         fit(noisy, TrainOptions(landmarks=20, max_time=1e-9))
+
+
+def test_a_small_regression_takes_fewer_landmarks_if_memory_is_short():
+    X, _ = rows(3000)
+    problem = RegressionProblem(open_dataset(X), X[:, 0].astype(float), KERNEL)
+    assert plan_of(problem).landmarks == 3000
+    assert 20 <= plan_of(problem, memory_limit=300 << 20).landmarks < 3000
+    with pytest.raises(OverLimitError):
+        plan_of(problem, memory_limit=300 << 20, exact=True)
