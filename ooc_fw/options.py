@@ -316,6 +316,15 @@ class TaskOptions(_Checked):
     )
 
 
+@dataclass(frozen=True)
+class ModelOptions(TrainOptions, KernelOptions, TaskOptions):
+    """All options of a model; those of other tasks and kernels have no effect."""
+
+    probability: bool = switch(
+        "--probability", "train a model that gives probabilities; takes up to twice the time"
+    )
+
+
 SCALINGS = ("none", "minmax", "maxabs", "standard")
 
 

@@ -7,20 +7,15 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, FAILED
-from ooc_fw.data.parallel import Workers
-from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.progress import EventLog, Progress, Waiting
+from ooc_fw.report.progress import EventLog, Progress
 from ooc_fw.system.errors import InputError, format_gap, format_value
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import peak_rss_bytes
@@ -79,21 +74,6 @@ class ModelPlace:
     def note(self, path: Path) -> str:
         """End of a sentence: where the model is, if this is not the output."""
         return "" if path == self.output else f"; it is in {path}, and {self.output} is unchanged"
-
-
-def kernel_from(
-    args: argparse.Namespace, source: RowSource, threads: int, workers: Workers | None
-) -> Kernel:
-    """The kernel of the arguments; gamma auto is computed from the rows of `source`."""
-
-    def value_of(statistic: Callable[..., float]) -> float:
-        with Waiting("statistics", source.n_rows, quiet=args.quiet) as progress:
-            return statistic(source, threads, dask=workers, on_rows=progress)
-
-    average = partial(value_of, sigma2)
-    spread = partial(value_of, variance)
-    gamma = resolve_gamma(args.kernel, args.gamma, average, source.n_features, spread, args.task)
-    return make_kernel(args.kernel, gamma=gamma, degree=args.degree, coef0=args.coef0)
 
 
 def open_log(args: argparse.Namespace, options: TrainOptions, **facts: Any) -> EventLog | None:

@@ -21,10 +21,12 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
-from ooc_fw.options import KernelOptions, TrainOptions, option_fields
+from ooc_fw.options import KernelOptions, ModelOptions, option_fields
+from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DeferredInterrupt, format_gap, signal_of
+from ooc_fw.training.prepare import kernel_for
 from ooc_fw.training.streams import CHUNK_BYTES, Stream, check_unweighted
 
 logger = logging.getLogger(__name__)
@@ -49,9 +51,8 @@ def run(args: argparse.Namespace) -> int:
     why = "has no part in --stream; leave one of them out"
     common.refuse_given(args, sorted(unused), why)
     before = None if args.resume is None else _model_before(args)
-    if args.C is None:
-        args.C = TrainOptions.C if before is None else before.C
-    options = common.record_from(TrainOptions, args, certify=False)
+    C = ModelOptions.C if before is None else before.C
+    options = replace(common.record_from(ModelOptions, args, C=C), certify=False)
     place = runs.ModelPlace(args)
     with (
         _open(args, before) as chunks,
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _learn(
     args: argparse.Namespace,
-    options: TrainOptions,
+    options: ModelOptions,
     chunks: Chunks,
     stream: Stream | None,
     session: Session,
@@ -125,7 +126,8 @@ def _learn(
                 classes = label_values(source)
             if stream is None:
                 without_offsets(source)  # warns if different values are equal in float32
-                kernel = runs.kernel_from(args, source, options.threads, None)
+                with Waiting("statistics", source.n_rows, quiet=args.quiet) as tell:
+                    kernel = kernel_for(source, options, on_rows=tell)
                 stream = Stream(kernel, len(classes), options, args.keep)
             codes = codes_of(labels, classes, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, session)

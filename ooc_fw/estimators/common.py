@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -23,29 +22,32 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
-from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.parallel import Workers, borrow_workers
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2, variance
-from ooc_fw.data.views import SubsetSource
-from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
-from ooc_fw.options import DURATION, KernelOptions, Option, TaskOptions, TrainOptions, option_fields
-from ooc_fw.problem import check_sample_weight, class_factors, row_penalties
+from ooc_fw.options import (
+    DURATION,
+    LARGEST,
+    KernelOptions,
+    ModelOptions,
+    Option,
+    TrainOptions,
+    option_fields,
+)
 from ooc_fw.report.progress import EventLog, Progress
-from ooc_fw.solver.plan import Session, warn_of_gamma
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.solver.surroundings import Checkpoint, Deadline
+from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
-from ooc_fw.training.checkpoint import EVERY_S, Resumed, load_resumed
-from ooc_fw.training.choice import check_options
-from ooc_fw.training.fit import FIELDS, Fit, describe, fit, make_problem, read_answers
+from ooc_fw.training.checkpoint import EVERY_S, load_resumed
+from ooc_fw.training.fit import Fit, describe
+from ooc_fw.training.prepare import Prepared, Weights, prepare
 
 _WORDS = {
     "n_jobs": "number of threads; None means 1, -1 all CPUs",
@@ -86,8 +88,8 @@ _Estimator = TypeVar("_Estimator", bound=type)
 
 def documented(estimator: _Estimator) -> _Estimator:
     """Add parameters and common attributes to the docstring of an estimator."""
-    declared = [option_fields(each) for each in (KernelOptions, TrainOptions, TaskOptions)]
-    words = {name: option.help for record in declared for name, option in record.items()} | _WORDS
+    declared = option_fields(ModelOptions)
+    words = {name: option.help for name, option in declared.items()} | _WORDS
     lines = [f"{own.name} : {own.type}\n    {words[own.name]}" for own in fields(estimator)]
     text = inspect.cleandoc(estimator.__doc__ or "")
     estimator.__doc__ = text.format(parameters="\n".join(lines), attributes=_ATTRIBUTES)
@@ -152,7 +154,6 @@ class Trainer(BaseEstimator):
         """
         started = time.perf_counter()
         options = self._options()
-        check_options(self._task, options)
         resumed = None if resume is None else load_resumed(resume)
         if resumed is not None:
             options = resumed.options(options)
@@ -168,30 +169,21 @@ class Trainer(BaseEstimator):
             check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
-            borrow_source(X, y, columns) as opened,
+            borrow_source(X, y, columns) as source,
             workers as dask,
             DeferredInterrupt() as interrupt,
         ):
-            if X is not opened and sample_weight is not None:
-                sample_weight = opened.by_row(np.asarray(sample_weight), "weights")
-            whole = without_offsets(opened, self.kernel)
-            source, weights, places = _of_weight(whole, sample_weight, self.C)
-            with source.limited(Deadline(options.max_time, started).check):
-                problem = self._problem(source, weights, options, dask)
-            warn_of_gamma(source, problem.kernel)
-            if resumed is not None:
-                resumed = replace(resumed, rows=places)
-            if kept is not None and places is not None:
-                kept.rows = places, whole.n_rows
-            facts = {"data": source.name, "kernel": problem.kernel.to_dict()}
+            if X is not source and sample_weight is not None:
+                sample_weight = source.by_row(np.asarray(sample_weight), "weights")
+            weights = Weights(getattr(self, "class_weight", None), sample_weight)
+            session = Session((), dask, started, kept, interrupt=interrupt)
+            prepared = prepare(source, self._task, options, weights, session)
+            facts = {"data": source.name, "kernel": prepared.problem.kernel.to_dict()}
             facts |= {"options": options.to_dict(), "resume": resume and os.fspath(resume)}
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                session = Session(progress.callbacks, dask, started, kept, interrupt=interrupt)
-                fitted = self._fit(problem, options, session, resumed)
+                fitted = self._finished(prepared, prepared.fit(progress.callbacks, resumed))
                 progress.end(describe(fitted))
-            if places is not None:
-                fitted = fitted.renumbered(places, whole.n_rows)
             self._keep(fitted.model, fitted.pairs, fitted.landmarks)
         self.gap_scope_ = fitted.gap_scope
         self._name_features()
@@ -204,29 +196,9 @@ class Trainer(BaseEstimator):
             warnings.warn(f"{why}{advice}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def _problem(
-        self,
-        source: RowSource,
-        weights: Float64Array | None,
-        options: TrainOptions,
-        dask: Workers | None,
-    ) -> Any:
-        class_weight = getattr(self, "class_weight", None)
-        weighted = class_weight is not None or weights is not None
-        answers = read_answers(self._task, source, options, weighted=weighted)[0]
-        answers |= {name: getattr(self, name) for name in FIELDS[self._task]}
-        classes = answers.get("class_labels", np.zeros(1))
-        codes = answers.get("codes", np.zeros(source.n_rows, dtype=np.int8))
-        answers["penalties"] = row_penalties(self.C, classes, codes, class_weight, weights)
-        if self._task == "classification":
-            self.class_weight_ = class_factors(classes, codes, class_weight, weights)
-        kernel = self._kernel(source, options, dask)
-        return make_problem(self._task, source=source, kernel=kernel, **answers)
-
-    def _fit(
-        self, problem: Any, options: TrainOptions, session: Session, resumed: Resumed | None
-    ) -> Fit:
-        return fit(problem, options, session, resumed)
+    def _finished(self, prepared: Prepared, fitted: Fit) -> Fit:
+        """The fit that the estimator keeps; sets attributes of the task."""
+        return fitted
 
     def _keep(
         self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None
@@ -315,23 +287,15 @@ class Trainer(BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _options(self) -> TrainOptions:
-        names = option_fields(TrainOptions)
+    def _options(self) -> ModelOptions:
+        """The parameters, which stay as they are given, as options."""
+        names = option_fields(ModelOptions)
         given = {name: value for name, value in self.get_params(False).items() if name in names}
         seed = self.random_state
-        if not isinstance(seed, int | np.integer):
+        if seed is None or hasattr(seed, "randint"):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        return TrainOptions(**given, seed=int(seed), threads=threads_of(self.n_jobs))
-
-    def _kernel(
-        self, source: RowSource, options: TrainOptions, workers: Workers | None = None
-    ) -> Kernel:
-        average, spread = (
-            partial(find, source, options.threads, dask=workers) for find in (sigma2, variance)
-        )
-        width = source.n_features
-        gamma = resolve_gamma(self.kernel, self.gamma, average, width, spread, self._task)
-        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        seed = names["seed"].check("random_state", seed)
+        return ModelOptions(**given, seed=seed, threads=threads_of(self.n_jobs))
 
 
 def _check_files(
@@ -343,19 +307,6 @@ def _check_files(
     if checkpoint is not None:
         outputs.append(Output("checkpoint", checkpoint))
     check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
-
-
-def _of_weight(
-    source: RowSource, sample_weight: npt.ArrayLike | None, C: float
-) -> tuple[RowSource, Float64Array | None, Int64Array | None]:
-    """The rows whose weight times `C` is positive, their weights, their numbers (None for all)."""
-    if sample_weight is None:
-        return source, None, None
-    weights = check_sample_weight(sample_weight, source.n_rows, C)
-    if weights.all():
-        return source, weights, None
-    places = np.flatnonzero(weights)
-    return SubsetSource(source, places), weights[places], places
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -370,10 +321,11 @@ def is_array(y: Any) -> bool:
     return not (y is None or (is_out_of_core(y) and not isinstance(y, np.memmap)))
 
 
-def threads_of(n_jobs: int | None) -> int:
+def threads_of(n_jobs: Any) -> int:
     """Number of threads, by scikit-learn's convention."""
     if n_jobs is None:
         return 1
-    if n_jobs == 0:
+    number: int = Option(None, low=-LARGEST, whole=True).check("n_jobs", n_jobs)
+    if number == 0:
         raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
-    return n_jobs if n_jobs > 0 else max(1, cpu_count() + 1 + n_jobs)
+    return number if number > 0 else max(1, cpu_count() + 1 + number)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -32,8 +31,8 @@ from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels
-from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.fit import Fit, before_calibration, calibrated, fit
+from ooc_fw.training.fit import Fit
+from ooc_fw.training.prepare import Prepared, kernel_for
 from ooc_fw.training.streams import Stream
 
 
@@ -92,23 +91,21 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     _task = "classification"
 
-    def _fit(
-        self, problem: Any, options: TrainOptions, session: Session, resumed: Resumed | None
-    ) -> Fit:
-        within = before_calibration(problem, options) if self.probability else options
-        fitted = fit(problem, within, session, resumed)
+    def _finished(self, prepared: Prepared, fitted: Fit) -> Fit:
         if self.probability:
-            silent = Session(dask=session.dask, started=session.started)  # without log and display
             try:
-                with nullcontext() if session.interrupt is None else session.interrupt.raising():
-                    fitted = replace(fitted, model=calibrated(fitted, options, silent))
+                fitted = replace(fitted, model=prepared.calibrated(fitted))
             except (KeyboardInterrupt, OutOfTimeError) as error:
                 why = "no time left" if isinstance(error, OutOfTimeError) else "interrupted"
                 words = f"{why}: the model gives no probabilities"
                 warnings.warn(words, ConvergenceWarning, stacklevel=3)
         self.__dict__.pop("_stream", None)  # `partial_fit` will continue from this model
+        problem = prepared.problem
         self.classes_: npt.NDArray[Any] = problem.classes
-        counts = np.bincount(problem.codes[fitted.model.rows], minlength=len(self.classes_))
+        self.class_weight_ = prepared.class_factors
+        rows = fitted.model.rows
+        places = rows if prepared.rows is None else np.searchsorted(prepared.rows, rows)
+        counts = np.bincount(problem.codes[places], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
         return fitted
 
@@ -202,7 +199,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             if first:
-                stream = Stream(self._kernel(source, options), len(known), options, room)
+                stream = Stream(kernel_for(source, options), len(known), options, room)
             elif hasattr(self, "_stream"):
                 stream = self._stream.changed(options, room)
             else:

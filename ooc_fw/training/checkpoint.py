@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -90,6 +90,9 @@ def _arrays(source: RowSource) -> Iterable[Any]:
         yield from (rows.data, rows.indices, rows.indptr) if isinstance(rows, CSRRows) else [rows]
 
 
+Options = TypeVar("Options", bound=TrainOptions)
+
+
 @dataclass(frozen=True)
 class Resumed:
     """A run that resumes from a checkpoint.
@@ -102,7 +105,7 @@ class Resumed:
     run: dict[str, Any]
     rows: Int64Array | None = None
 
-    def options(self, options: TrainOptions) -> TrainOptions:
+    def options(self, options: Options) -> Options:
         """The options with the kind of model of the checkpoint; InputError for another kind."""
         before = self.run["landmarks"]
         if options.landmarks not in (None, before) or (options.exact and before is not None):

@@ -1,8 +1,8 @@
-"""From a problem to a model, for every task; the command line and the estimators call `fit`.
+"""From a problem to a model, for every task: `fit`.
 
-Tasks differ in the answers to learn (`read_answers`), the problem, the training (`fit`), and the
-meaning of a solution (`model_of`). To add a task, add a branch to each of these, and add its name
-to `ooc_fw.options.TASKS`.
+Tasks differ in what `ooc_fw.training.prepare` makes of the rows, in the training (`fit`), and in
+the meaning of a solution (`model_of`). To add a task, add a branch to each of these, and add its
+name to `ooc_fw.options.TASKS`.
 
 Probabilities are sigmoids of decision values. On its own training rows a classifier is too good,
 and a sigmoid fitted to them would be too sure. So some rows are held out: classifiers like the
@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import Float64Array, Int64Array
-from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import draw_parts
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
 from ooc_fw.model.machines import (
@@ -36,36 +34,22 @@ from ooc_fw.model.machines import (
 )
 from ooc_fw.model.prediction import decide
 from ooc_fw.model.record import Model
-from ooc_fw.options import START_ROWS, TrainOptions
+from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     ClassificationProblem,
     NoveltyProblem,
     Problem,
     RegressionProblem,
-    classifiers_of,
 )
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, format_label
-from ooc_fw.system.memory import measure_program
 from ooc_fw.training.checkpoint import Resumed, saving
-from ooc_fw.training.choice import check_memory, plan_model, train_span
+from ooc_fw.training.choice import plan_model, train_span
 from ooc_fw.training.pairs import train_exact
-from ooc_fw.training.tasks import (
-    fold_sizes,
-    scaled,
-    threshold_of,
-    warn_of_novel,
-)
+from ooc_fw.training.tasks import fold_sizes, scaled, threshold_of, warn_of_novel
 
 logger = logging.getLogger(__name__)
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "classification": (),
-    "novelty": ("contamination",),
-    "regression": ("epsilon",),
-}
-"""The `TaskOptions` of each task; they are fields of its problem."""
 
 PART_TOL = 1e-2
 """Relative gap of the classifiers that predict the held-out rows. With 1e-3, the Brier scores on
@@ -121,36 +105,6 @@ class Fit:
             pairs=pairs,
             landmarks=None if found is None else replace(found, rows=rows[found.rows]),
         )
-
-
-def read_answers(
-    task: str, source: RowSource, options: TrainOptions, **learned: bool
-) -> tuple[dict[str, Any], int]:
-    """Read labels or targets, as fields of the problem; also the number of threads for statistics.
-
-    `learned` says whether rows will have weights (`weighted`), and whether there are checkpoints
-    (`saved`). OverLimitError if no model will fit into memory.
-    """
-    measure_program(source.decoded_bytes if source.in_memory else 0)
-    if task == "novelty":
-        return {}, check_memory(source, options, **learned)
-    if task == "regression":
-        n_rows = source.n_rows
-        fewest = n_rows if options.exact else options.landmarks or START_ROWS
-        asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
-        threads = check_memory(source, asked, **learned | {"weighted": True})
-        return {"targets": read_targets(source)}, threads
-    if source.n_rows > 1 << 22:  # so many labels may exceed the limit by themselves
-        check_memory(source, options, **learned)
-    classes, codes = encode_labels(source)
-    threads = check_memory(source, options, n_classifiers=classifiers_of(len(classes)), **learned)
-    return {"codes": codes, "class_labels": classes}, threads
-
-
-def make_problem(task: str, **fields: Any) -> Any:
-    """The problem of a task: source, kernel, penalties, answers, and the `FIELDS` of the task."""
-    problems = {"novelty": NoveltyProblem, "regression": RegressionProblem}
-    return problems.get(task, ClassificationProblem)(**fields)
 
 
 def fit(

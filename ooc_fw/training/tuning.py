@@ -15,8 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,19 +26,19 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import read_groups
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource, cached, draw_parts
-from ooc_fw.kernels.functions import KERNELS, make_kernel, resolve_gamma
+from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.record import Model, borrow_source
-from ooc_fw.options import TASKS, TrainOptions
+from ooc_fw.options import TASKS, ModelOptions, TrainOptions, option_fields
 from ooc_fw.problem import row_penalties
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import MOST_SUPPORT, check_options, plan_model, plan_span
-from ooc_fw.training.fit import FIELDS, Fit, fit, make_problem, read_answers
+from ooc_fw.training.choice import MOST_SUPPORT, plan_model, plan_span
+from ooc_fw.training.fit import Fit, fit
+from ooc_fw.training.prepare import Weights, kernel_for, prepare
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
 
 logger = logging.getLogger(__name__)
@@ -68,30 +67,17 @@ class TuneOptions:
     task: str = "classification"
     metric: str = "auto"  # one of `METRICS_OF[task]`; auto is the first
     ordinary: Any = None  # label of the rows that novelty learns; the others serve for validation
-    contamination: float | None = None
-    epsilon: float | None = None
     kernel: str | Sequence[str] = "auto"  # rbf and laplacian, or rbf alone if gammas are given
-    degree: int = 2
-    coef0: float = 0.0
     Cs: Sequence[float] | None = None  # the only values to try; None: usual ones and neighbours
     gammas: Sequence[float | str] | None = None  # the same; a value may be "auto" or "scale"
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {self.task!r}")
-        owners = {"ordinary": "novelty", "contamination": "novelty", "epsilon": "regression"}
-        for name, owner in owners.items():
-            if getattr(self, name) is not None and self.task != owner:
-                raise InputError(f"{name} is for the task {owner}, not for {self.task}")
         known = METRICS_OF[self.task]
         if self.metric not in ("auto", *known):
             raise InputError(
                 f"the metric {self.metric} is not for {self.task}; choose {' or '.join(known)}"
-            )
-        if self.task == "novelty" and self.metric == "auc" and self.contamination is None:
-            raise InputError(
-                "auc judges no threshold, so that the model needs another source of it; give the "
-                "share of ordinary rows that may be called novel (--contamination 0.01)"
             )
 
     @property
@@ -101,19 +87,19 @@ class TuneOptions:
             return ["rbf", "laplacian"] if self.gammas is None else ["rbf"]
         return [self.kernel] if isinstance(self.kernel, str) else self.kernel
 
-    def candidates(self, source: RowSource, threads: int) -> list[Point]:
+    def candidates(self, source: RowSource, options: ModelOptions, threads: int) -> list[Point]:
         """The first candidates, with gammas that suit the rows."""
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
         Cs = [TrainOptions(C=C).C for C in (usual if self.Cs is None else self.Cs)]
-        found = partial(sigma2, source, threads), source.n_features
-        spread = partial(variance, source, threads)
         points = []
         for name in self.kernels:
             given = ["auto"] if self.gammas is None else self.gammas
-            gammas = [resolve_gamma(name, gamma, *found, spread, self.task) for gamma in given]
-            if self.gammas is None and name in KERNELS and KERNELS[name].uses_gamma:
+            kinds = [replace(options, kernel=name, gamma=gamma) for gamma in given]
+            kernels = [kernel_for(source, kind, self.task, threads=threads) for kind in kinds]
+            gammas = [kernel.gamma for kernel in kernels]
+            if self.gammas is None and KERNELS[name].uses_gamma:
                 gammas = [factor * gammas[0] for factor in (1.0, 4.0, 1 / 4, 16.0, 1 / 16)]
             points += [Point(C, gamma, name) for gamma in gammas for C in Cs]
         if not points:
@@ -180,9 +166,10 @@ def tune(
     callbacks, say
         `callbacks` hear of every iteration; `say` gets a sentence for each sample and candidate.
     **options
-        Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...) and of
-        `TrainOptions`. `max_time` limits the whole search, by default to 10 minutes; `tol`,
-        `stopping` and `certify` hold for the last model, `landmarks` and `exact` for all models.
+        Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...), of
+        `TrainOptions`, the kernel and the task (`degree`, `epsilon`, ...). `max_time` limits the
+        whole search, by default to 10 minutes; `tol`, `stopping` and `certify` hold for the last
+        model, `landmarks` and `exact` for all models.
 
     Raises
     ------
@@ -197,9 +184,19 @@ def tune(
     >>> len(result.points), result.model.status
     (3, 'converged')
     """
-    known = {each.name for each in fields(TrainOptions)} - {"C"}
-    given = TrainOptions(**{name: options.pop(name) for name in known & {*options}})
+    known = {*option_fields(ModelOptions)} - {"C", "gamma", "kernel", "probability"}
+    own = {name: options.pop(name) for name in known & {*options}}
     wanted = TuneOptions(**options)
+    owners = {"ordinary": "novelty", "contamination": "novelty", "epsilon": "regression"}
+    for name in owners.keys() & {*own, *options}:
+        if wanted.task != owners[name]:
+            raise InputError(f"{name} is for the task {owners[name]}, not for {wanted.task}")
+    given = ModelOptions(**own, kernel="linear")
+    if wanted.task == "novelty" and wanted.metric == "auc" and given.contamination is None:
+        raise InputError(
+            "auc judges no threshold, so that the model needs another source of it; give the "
+            "share of ordinary rows that may be called novel (--contamination 0.01)"
+        )
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
         grouped = read_groups(opened, groups)
@@ -221,7 +218,7 @@ class _Search:
     def __init__(
         self,
         source: RowSource,
-        given: TrainOptions,
+        given: ModelOptions,
         wanted: TuneOptions,
         groups: Int64Array | None,
         callbacks: Sequence[Callback],
@@ -248,25 +245,25 @@ class _Search:
         """Read the answers, make the first candidates, and return the problem of all rows."""
         source = self.source
         task = self.wanted.task
-        check_options(task, self.given)
+        weights = Weights()
         if task == "novelty":
             self.ordinary, is_ordinary, words = ordinary_rows(source, self.wanted.ordinary)
             self.say(f"{words}, and serve for validation only")
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
-            source = SubsetSource(source, self.learned)
-        answers, threads = read_answers(task, source, self.given)
-        self.truth = answers.get("codes", answers.get("targets", self.truth))
+            weights = Weights(rows=is_ordinary)
+        prepared = prepare(source, task, self.given, weights)
+        problem = prepared.problem
+        if task != "novelty":
+            self.truth = problem.targets if task == "regression" else problem.codes
         if self.metric == "auc" and self.truth.max() > 1:
             raise InputError(
                 f"the metric auc is for two classes, but {source.name} has "
                 f"{self.truth.max() + 1}; use balanced_accuracy or accuracy"
             )
-        self.points = self.wanted.candidates(source, threads)
+        self.points = self.wanted.candidates(problem.source, self.given, prepared.threads)
         self.n_first = len(self.points)
-        given = {name: getattr(self.wanted, name) for name in FIELDS[task]}
-        answers |= {name: value for name, value in given.items() if value is not None}
-        return make_problem(task, source=source, kernel=make_kernel("linear"), **answers)
+        return problem
 
     def run(self) -> TuneResult:
         """Try the candidates, and train the best one on all rows."""
@@ -412,8 +409,8 @@ class _Search:
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
         """The problem with the kernel and the class weights of a candidate."""
-        shape: dict[str, Any] = {"degree": self.wanted.degree, "coef0": self.wanted.coef0}
-        changes: dict[str, Any] = {"kernel": make_kernel(point.kernel, gamma=point.gamma, **shape)}
+        kind = replace(self.given, kernel=point.kernel, gamma=point.gamma)
+        changes: dict[str, Any] = {"kernel": kernel_for(problem.source, kind)}
         if point.class_weight is not None:
             given = point.C, problem.classes, problem.codes, point.class_weight
             changes["penalties"] = row_penalties(*given)
@@ -425,7 +422,7 @@ class _Search:
         For novelty with `contamination`, the held-out ordinary rows choose the threshold.
         """
         of_places = self.metric not in ("auc", "r2")
-        share = self.wanted.contamination
+        share = self.given.contamination
         how: dict[str, Any] = {"threads": self.given.threads}
         how["labels_only"] = of_places and share is None
         values: AnyArray = model.decision_function(part.held_out, **how)

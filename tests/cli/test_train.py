@@ -207,7 +207,7 @@ def end_late(*_):
 def test_the_model_is_there_if_calibration_ends_early(
     ooc_fw, here, monkeypatch, calibrate, status, said
 ):
-    monkeypatch.setattr("ooc_fw.cli.train.calibrated", calibrate)
+    monkeypatch.setattr("ooc_fw.training.prepare.calibrated", calibrate)
     shutil.copy("m.h5", "new.h5")
     outcome = ooc_fw("train", "d.h5", "-o", "new.h5", "--probability", "--json")
     result = json.loads(outcome.out)

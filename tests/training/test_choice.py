@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from ooc_fw import TrainOptions, make_kernel, open_dataset
+from ooc_fw.options import ModelOptions
 from ooc_fw.problem import ClassificationProblem, RegressionProblem
 from ooc_fw.solver.plan import Session, workload
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.choice import expect_support, plan_model
-from ooc_fw.training.fit import fit, read_answers
+from ooc_fw.training.fit import fit
+from ooc_fw.training.prepare import prepare
 
 KERNEL = make_kernel("rbf", gamma=0.3)
 N_ROWS, LIMIT, LANDMARKS = 1200, 300, 60
@@ -92,7 +94,7 @@ def test_one_limit_is_named_before_labels_are_read_and_with_the_plan():
     source = open_dataset(np.pad(rows()[0], ((0, 0), (0, 400))), codes)
     problem, options = ClassificationProblem(source, codes, KERNEL), TrainOptions(memory_limit=1)
     with pytest.raises(OverLimitError) as early:
-        read_answers("classification", source, options)
+        prepare(source, "classification", ModelOptions(memory_limit=1))
     with pytest.raises(OverLimitError) as late:
         plan_model(problem, options, Session())
     assert early.value.needed == late.value.needed

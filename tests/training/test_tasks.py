@@ -8,13 +8,13 @@ from ooc_fw import (
     FrankWolfeOneClass,
     FrankWolfeSVC,
     FrankWolfeSVR,
-    TrainOptions,
-    make_kernel,
     open_dataset,
 )
+from ooc_fw.options import TASKS, ModelOptions
 from ooc_fw.solver.plan import Session
 from ooc_fw.training.choice import plan_model
-from ooc_fw.training.fit import FIELDS, fit, make_problem, read_answers
+from ooc_fw.training.fit import fit
+from ooc_fw.training.prepare import prepare
 
 # Weighted rows and copied rows have the same optimum, but these checks compare seven digits, and
 # tol is 1e-3. They pass with tol=1e-9 and a fixed gamma: auto depends on the number of copies.
@@ -29,13 +29,13 @@ OF_NEW_ROWS = {
 SIGMOID = {"check_classifiers_train": "the most probable class need not be the predicted one"}
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_plan_is_made_once_and_a_model_is_as_planned(name):
-    X, options = np.random.default_rng(0).normal(size=(200, 3)), TrainOptions(C=3.0)
+    X, options = np.random.default_rng(0).normal(size=(200, 3)), ModelOptions(C=3.0, gamma=0.5)
     source = open_dataset(X, np.where(X[:, 0] > 0, 1.0, -1.0))
-    answers, threads = read_answers(name, source, options)
-    assert threads == 1
-    problem = make_problem(name, source=source, kernel=make_kernel("rbf", gamma=0.5), **answers)
+    prepared = prepare(source, name, options)
+    problem = prepared.problem
+    assert (prepared.threads, prepared.rows, problem.kernel.gamma) == (1, None, 0.5)
     assert (problem.task, len(problem.row_classes)) == (name, source.n_rows)
     plan = plan_model(problem, options, Session())
     assert "auto" not in (plan.options.method, plan.options.lmo) or plan.landmarks is not None

@@ -1,0 +1,203 @@
+"""From rows and options to a problem that can be trained, the same for every task: `prepare`.
+
+subtract offsets from columns that float32 would merge
+leave out the rows of weight 0
+read labels or targets, unless no model of them fits into memory
+give each row its penalty, and gamma its number
+
+Tasks differ in the answers to learn and in the problem. To add one, add a branch to `_answers`,
+a problem to `_PROBLEMS`, and what `ooc_fw.training.fit` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.labels import encode_labels, is_label_number, read_targets
+from ooc_fw.data.offsets import without_offsets
+from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.sources import RowSource
+from ooc_fw.data.statistics import sigma2, variance
+from ooc_fw.data.views import SubsetSource
+from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
+from ooc_fw.model.record import Model
+from ooc_fw.options import START_ROWS, ModelOptions, TrainOptions
+from ooc_fw.problem import (
+    ClassificationProblem,
+    ClassWeight,
+    NoveltyProblem,
+    RegressionProblem,
+    check_sample_weight,
+    class_factors,
+    classifiers_of,
+    row_penalties,
+)
+from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
+from ooc_fw.solver.state import Callback
+from ooc_fw.system.errors import DeferredInterrupt
+from ooc_fw.system.memory import measure_program
+from ooc_fw.training.checkpoint import Resumed
+from ooc_fw.training.choice import check_memory, check_options, plan_model
+from ooc_fw.training.fit import Fit, before_calibration, calibrated, fit
+
+logger = logging.getLogger(__name__)
+
+_PROBLEMS: dict[str, tuple[type, tuple[str, ...]]] = {
+    "classification": (ClassificationProblem, ()),
+    "novelty": (NoveltyProblem, ("contamination",)),
+    "regression": (RegressionProblem, ("epsilon",)),
+}
+"""Problem of each task, and its options that are fields of the problem."""
+
+
+class Weights(NamedTuple):
+    """Factors of C; the products count, and None is 1 for all."""
+
+    classes: ClassWeight = None  # by label
+    # (n_rows,): weights, or a mask. Rows of weight 0 are left out.
+    rows: npt.ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A problem with all that its training needs."""
+
+    problem: Any
+    options: ModelOptions
+    session: Session
+    threads: int  # that fit into memory for statistics of the rows
+    class_factors: Float64Array  # factor of C of each class
+    rows: Int64Array | None  # numbers of the rows to learn; None for all
+    n_rows: int  # of the source, with those that are left out
+
+    @property
+    def within(self) -> TrainOptions:
+        """The options, with the time limit of training, without calibration."""
+        if not self.options.probability:
+            return self.options
+        return before_calibration(self.problem, self.options)
+
+    def plan(self) -> Plan:
+        """Plan the model; errors are those of `plan_model`."""
+        return plan_model(self.problem, self.within, self.session)
+
+    def fit(
+        self,
+        callbacks: Sequence[Callback] = (),
+        resumed: Resumed | None = None,
+        plan: Plan | None = None,
+    ) -> Fit:
+        """Train as `ooc_fw.training.fit.fit` does; rows have their numbers in the source."""
+        session = replace(self.session, callbacks=callbacks)
+        if resumed is not None:
+            resumed = replace(resumed, rows=self.rows)
+        fitted = fit(self.problem, self.within, session, resumed, plan)
+        return fitted if self.rows is None else fitted.renumbered(self.rows, self.n_rows)
+
+    def calibrated(self, fitted: Fit, callbacks: Sequence[Callback] = ()) -> Model:
+        """The model with probabilities; errors are those of `ooc_fw.training.fit.calibrated`."""
+        session = replace(self.session, callbacks=callbacks, interrupt=None)
+        with (self.session.interrupt or DeferredInterrupt()).raising():
+            return calibrated(fitted, self.options, session)
+
+
+def prepare(
+    source: RowSource,
+    task: str,
+    options: ModelOptions,
+    weights: Weights | None = None,
+    session: Session | None = None,
+    on_rows: Callable[[int], None] | None = None,
+) -> Prepared:
+    """Make the problem of a task: reads labels, and rows if gamma depends on them.
+
+    `on_rows` receives the number of rows whose statistics are known.
+
+    InputError for labels, weights or options that do not fit; OverLimitError if no model fits into
+    memory; OutOfTimeError if the time is over.
+    """
+    check_options(task, options)
+    session = session or Session()
+    weights = weights or Weights()
+    whole = without_offsets(source, options.kernel)
+    rows, of_rows = _weighted(weights.rows, whole.n_rows, options.C)
+    learned = whole if rows is None else SubsetSource(whole, rows)
+    if session.checkpoint is not None and rows is not None:
+        session.checkpoint.rows = rows, whole.n_rows
+    with learned.limited(session.deadline(options).check):
+        weighted = weights.classes is not None or of_rows is not None
+        answers, threads = _answers(task, learned, options, weighted=weighted)
+        classes = answers.get("class_labels", np.zeros(1))
+        codes = answers.get("codes", np.zeros(learned.n_rows, dtype=np.int8))
+        by_class = weights.classes
+        if isinstance(by_class, dict) and classes.dtype.kind in "biuf":  # words name numbers, too
+            by_class = {float(k) if is_label_number(str(k)) else k: w for k, w in by_class.items()}
+        given = classes, codes, by_class, of_rows
+        where = {"threads": threads, "dask": session.dask, "on_rows": on_rows}
+        kernel = kernel_for(learned, options, task, **where)
+        size = f"{learned.n_rows} rows, {learned.n_features} features"
+        logger.info("%s: %s, %s", learned.name, size, kernel.to_dict())
+        warn_of_gamma(learned, kernel)
+    kind, names = _PROBLEMS[task]
+    answers |= {name: getattr(options, name) for name in names}
+    penalties = row_penalties(options.C, *given)
+    problem = kind(source=learned, kernel=kernel, penalties=penalties, **answers)
+    factors = class_factors(*given)
+    return Prepared(problem, options, session, threads, factors, rows, whole.n_rows)
+
+
+def _weighted(
+    given: npt.ArrayLike | None, n_rows: int, C: float
+) -> tuple[Int64Array | None, Float64Array | None]:
+    """Numbers of the rows with a weight, or None for all; their weights, or None if all weigh 1."""
+    if given is None:
+        return None, None
+    weights = check_sample_weight(given, n_rows, C)
+    rows = None if weights.all() else np.flatnonzero(weights)
+    if np.asarray(given).dtype == bool:
+        return rows, None
+    return rows, weights if rows is None else weights[rows]
+
+
+def _answers(
+    task: str, source: RowSource, options: TrainOptions, *, weighted: bool
+) -> tuple[dict[str, Any], int]:
+    """Read labels or targets, as fields of the problem; also the number of threads for statistics.
+
+    OverLimitError if no model will fit into memory.
+    """
+    measure_program(source.decoded_bytes if source.in_memory else 0)
+    if task == "novelty":
+        return {}, check_memory(source, options, weighted=weighted)
+    if task == "regression":
+        fewest = source.n_rows if options.exact else options.landmarks or START_ROWS
+        asked = replace(options, exact=False, landmarks=max(fewest, START_ROWS))
+        threads = check_memory(source, asked, weighted=True)
+        return {"targets": read_targets(source)}, threads
+    if source.n_rows > 1 << 22:  # so many labels may exceed the limit by themselves
+        check_memory(source, options, weighted=weighted)
+    classes, codes = encode_labels(source)
+    n_classifiers = classifiers_of(len(classes))
+    threads = check_memory(source, options, n_classifiers=n_classifiers, weighted=weighted)
+    return {"codes": codes, "class_labels": classes}, threads
+
+
+def kernel_for(
+    source: RowSource, options: ModelOptions, task: str = "classification", **where: Any
+) -> Kernel:
+    """The kernel of the options; the rules for gamma look at the rows.
+
+    `where` takes `dask` and `on_rows`, as `ooc_fw.data.statistics.sigma2` does.
+    """
+    where = {"threads": options.threads, **where}
+    average, spread = (partial(find, source, **where) for find in (sigma2, variance))
+    name = options.kernel
+    gamma = resolve_gamma(name, options.gamma, average, source.n_features, spread, task)
+    return make_kernel(name, gamma=gamma, degree=options.degree, coef0=options.coef0)
