@@ -23,10 +23,10 @@ from ooc_fw.system.errors import InputError, format_gap, format_value, printable
 
 
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
-    """Make a record from the options in `args`; `values` take the place of those not given."""
+    """Make a record from the options in `args`; `values` take precedence."""
     known = {name: vars(args).get(name) for name in option_fields(record)}
     given = {name: value for name, value in known.items() if value is not None}
-    return record(**values | given)
+    return record(**given | values)
 
 
 def open_data(

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     why = "has no part in --stream; leave one of them out"
     common.refuse_given(args, sorted(unused), why)
     before = None if args.resume is None else _model_before(args)
-    C = ModelOptions.C if before is None else before.C
-    options = replace(common.record_from(ModelOptions, args, C=C), certify=False)
+    known = {} if before is None else {"C": before.C}
+    options = common.record_from(ModelOptions, args, certify=False, **known)
     place = runs.ModelPlace(args)
     with (
         _open(args, before) as chunks,

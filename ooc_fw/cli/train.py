@@ -82,8 +82,8 @@ def _options(args: argparse.Namespace) -> ModelOptions:
         common.refuse_given(args, useless, f"has no meaning for --task {args.task}; leave it out")
     if args.data == "-":
         raise InputError("text on standard input goes with --stream only; add that, or convert it")
-    C = NOVELTY_C if args.task == "novelty" else ModelOptions.C
-    options = common.record_from(ModelOptions, args, C=C)
+    usual = {"C": NOVELTY_C} if args.task == "novelty" and args.C is None else {}
+    options = common.record_from(ModelOptions, args, **usual)
     check_options(args.task, options)
     return options
 

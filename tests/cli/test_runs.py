@@ -86,7 +86,7 @@ def test_a_run_goes_on_from_its_checkpoint(ooc_fw, here):
 
 
 def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch):
-    from ooc_fw.cli.train import fit
+    from ooc_fw.training.prepare import fit
 
     def fit_and_lose(*arguments):
         shutil.rmtree("gone")
@@ -95,7 +95,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch
     Path("tmp").mkdir()
     Path("gone").mkdir()
     monkeypatch.setattr("tempfile.tempdir", "tmp")
-    monkeypatch.setattr("ooc_fw.cli.train.fit", fit_and_lose)
+    monkeypatch.setattr("ooc_fw.training.prepare.fit", fit_and_lose)
     outcome = ooc_fw("train", "d.h5", "-o", "gone/m.h5", "--quiet")
     assert outcome.status == 3
     kept = outcome.out.strip()
@@ -107,7 +107,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch
 @pytest.mark.parametrize(
     ("command", "place", "times", "status", "files"),
     [
-        ("train", "ooc_fw.training.fit.encode_labels", 1, 130, []),
+        ("train", "ooc_fw.training.prepare.encode_labels", 1, 130, []),
         ("train", "ooc_fw.solver.loop._Loop._finish", 2, 130, []),
         ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
         ("tune", "ooc_fw.training.tuning.fit", 1, 130, []),
