@@ -257,7 +257,7 @@ def test_a_signal_after_training_does_not_lose_the_model(
 
 
 def test_an_estimator_keeps_its_model_if_calibration_has_no_time(table, monkeypatch):
-    monkeypatch.setattr("ooc_fw.estimators.tasks.calibrated", end_late)
+    monkeypatch.setattr("ooc_fw.training.prepare.calibrated", end_late)
     own = FrankWolfeSVC(probability=True)
     with pytest.warns(ConvergenceWarning, match="no time left: the model gives no probabilities"):
         own.fit(*table)
