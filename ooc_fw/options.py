@@ -176,6 +176,11 @@ def _duration(text: str) -> float:
     return float(text) if seconds is None else float(text[:-1]) * seconds
 
 
+def _share(text: str) -> float:
+    """Parse a share: a number, or a percentage with its sign."""
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
 def _column_names(text: str) -> list[str]:
     """Parse names with commas between them; a name that contains a comma is quoted."""
     return [name.strip() for line in csv.reader([text]) for name in line]
@@ -200,8 +205,8 @@ _VERTICES = COUNT | {"low": START_ROWS}
 _COLUMNS: dict[str, Any] = {"read": _column_names, "metavar": "COLUMNS", "many": True}
 DURATION = POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
 """Declaration of a duration, such as 90, 90s, 30m or 2h."""
-SHARE = POSITIVE | {"high": 0.999999, "metavar": "SHARE"}
-"""Declaration of a share of the rows."""
+SHARE = POSITIVE | {"high": 0.999999, "read": _share, "metavar": "SHARE"}
+"""Declaration of a share, such as 0.01 or 1%."""
 
 
 @_documented

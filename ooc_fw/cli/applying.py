@@ -6,6 +6,7 @@ import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common
@@ -14,7 +15,7 @@ from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import feature_places, label_map, rename
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
-from ooc_fw.model.prediction import TableFile, Wanted, decide, like_training, rows_of_table
+from ooc_fw.model.prediction import TableFile, decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
@@ -35,13 +36,16 @@ class AppliedRows(NamedTuple):
 def open_model(args: argparse.Namespace) -> Model:
     """Load the model of the arguments, with a warning if it is a checkpoint.
 
-    InputError for options that need two classes, if the model has more or is a regression.
+    ``--threshold`` replaces that of the model. InputError for options that need two classes, if the
+    model has more or is a regression.
     """
     model = load_model(args.model)
     of_two = len(model.classes) == 2 and model.task != "regression"
     if not of_two:
         why = f"is for two classes or novelty, and {args.model} has neither; leave it out"
-        common.refuse_given(args, ("threshold", "positive"), why)
+        common.refuse_given(args, ("threshold", "positive", "false_alarms", "save"), why)
+    if vars(args).get("threshold") is not None:
+        model = replace(model, threshold=args.threshold)
     if model.run is not None:
         sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
         logger.warning(sentence, args.model, args.model)
@@ -49,10 +53,14 @@ def open_model(args: argparse.Namespace) -> Model:
 
 
 def apply_model(
-    model: Model, args: argparse.Namespace, wanted: Wanted, *, with_labels: bool = False
+    model: Model,
+    args: argparse.Namespace,
+    *,
+    labels_only: bool = False,
+    with_labels: bool = False,
 ) -> Iterator[AppliedRows]:
-    """Yield decision values of DATA in blocks, in the order of the file; `wanted` is their use."""
-    how: dict[str, Any] = {"threads": args.threads, "name": args.data}
+    """Yield decision values of DATA in blocks, in the order of the file."""
+    how: dict[str, Any] = {"threads": args.threads, "name": args.data, "labels_only": labels_only}
     parsed = parsed_rows(model, args, with_labels=with_labels)
     labels: AnyArray | None = None  # labels of the parsed rows whose decision values come next
 
@@ -67,7 +75,7 @@ def apply_model(
 
     with ExitStack() as stack:
         if parsed is not None:
-            for values in decide(model, rows_like_training(), wanted, **how):
+            for values in decide(model, rows_like_training(), **how):
                 yield AppliedRows(values, labels)
             return
         source = stack.enter_context(common.open_data(args, model.origin, labels=with_labels))
@@ -75,7 +83,7 @@ def apply_model(
         n_rows = source.n_rows
         progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))
         start = 0
-        for values in decide(model, source, wanted, **how):
+        for values in decide(model, source, **how):
             stop = start + len(values)
             ids = None if source.ids is None else source.row_ids(start, stop)
             yield AppliedRows(

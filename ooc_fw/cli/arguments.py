@@ -113,9 +113,22 @@ ARGUMENTS = {
     ),
     "threshold": Option(
         None,
-        "decision value above which the larger of two labels is predicted (default: 0)",
+        "decision value above which the larger of two labels is predicted (default: that of the "
+        "model, or 0)",
         low=-options.LARGEST,
         metavar="T",
+    ),
+    "false_alarms": Option(
+        None,
+        "choose the threshold so that at most this share of the rows of other classes, such as 1%, "
+        "is predicted as the positive class",
+        **options.SHARE,
+    ),
+    "save": file_option("with --false-alarms, write the model with this threshold to this file"),
+    "unassigned": Option(
+        None,
+        "predict unassigned if the largest probability of a class is below P",
+        **options.SHARE | {"metavar": "P"},
     ),
     "positive": Option(
         None,

@@ -121,7 +121,7 @@ are trained on more rows, and the winner is trained on all rows.
 
 Print the predicted label of each row, one a line, in the order of the rows
 before any shuffling. Text and tables are converted like the training data.""",
-        """model data output decision probability threshold threads dask
+        """model data output decision probability threshold unassigned threads dask
         data: x_name zero_based names fill_missing messages: json quiet|verbose""",
         {
             **_TEXT,
@@ -134,7 +134,7 @@ before any shuffling. Text and tables are converted like the training data.""",
         """Measure how good a model is on labelled rows.
 
 Unknown labels count as wrong. The measures are those of scikit-learn.""",
-        """model data label positive threshold threads dask figure
+        """model data label positive threshold false_alarms save threads dask figure
         data: labels x_name zero_based names fill_missing messages: json quiet|verbose""",
         _TEXT,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import like_classes
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.model.machines import as_class_values
-from ooc_fw.model.prediction import Wanted
+from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
 from ooc_fw.system.errors import InputError, format_label, format_labels
@@ -32,6 +33,12 @@ def run(args: argparse.Namespace) -> int:
     if args.figure is not None:
         check_outputs([Output("figure", args.figure)], common.inputs_of(args))
         check_figure(args.figure)
+    if args.false_alarms is None:
+        common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
+    elif args.threshold is not None:
+        raise InputError("--threshold and --false-alarms contradict each other; leave one out")
+    if args.save is not None:
+        check_outputs([Output("model", args.save, common.is_model)], [args.data])
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     common.print_result(args, result, _lines(result))
@@ -43,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 def _judge_numbers(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Any]:
     """Measures of a regression, and the array of its targets and predictions."""
     parts = []
-    for block in apply_model(model, args, Wanted(), with_labels=True):
+    for block in apply_model(model, args, with_labels=True):
         if block.labels.dtype.kind not in "biuf":
             raise InputError(
                 f"the model predicts numbers, but the labels of {args.data} are words; name others"
@@ -66,7 +73,7 @@ class Judged(NamedTuple):
     found: npt.NDArray[np.int32]  # place of the predicted label
     positive: npt.NDArray[np.bool_] | None = None  # whether the label is the positive class
     scores: Float64Array | None = None  # decision values, larger for the positive class
-    chances: Float64Array | None = None  # probability of the larger label, if it is known
+    chances: Float64Array | None = None  # probability of the positive class, if it is known
 
 
 def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Judged]:
@@ -87,7 +94,10 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
         logger.warning(sentence, n_unknown, len(seen.given), args.data, found)
-    result = class_measures(seen.given, seen.found, names)
+    chosen: dict[str, Any] = {}
+    if args.false_alarms is not None:
+        seen, chosen = _at_rate(args, model, seen, known.index(positive))
+    result = class_measures(seen.given, seen.found, names) | chosen
     if seen.positive is not None:
         ranked = (seen.positive, seen.scores)
         both = 0 < seen.positive.sum() < len(seen.positive)
@@ -103,27 +113,58 @@ def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, l
     """All rows, the names (classes, then labels that the model does not know), the Brier score."""
     classes = model.classes.tolist()
     of_two = len(classes) == 2
-    cut = args.threshold or 0.0
-    wanted = Wanted(not of_two and not model.calibrated, cut)
+    labels_only = not of_two and not model.calibrated
     places = {value: k for k, value in enumerate(classes)}
     parts = []
     squares = 0.0
-    for block in apply_model(model, args, wanted, with_labels=True):
+    for block in apply_model(model, args, labels_only=labels_only, with_labels=True):
         labels = like_classes(as_class_values(block.labels), model.classes)
         values, rows = np.unique(labels, return_inverse=True)
         codes = [places.setdefault(value, len(places)) for value in values.tolist()]
         given = np.array(codes, dtype=np.int32)[rows]
-        columns: list[AnyArray] = [given, model.class_places(block.values, cut).astype(np.int32)]
+        columns: list[AnyArray] = [given, model.class_places(block.values).astype(np.int32)]
         if of_two:
             columns += [given == place, block.values if place else -block.values]
         if model.calibrated:
             chances = model.probabilities(block.values)
             errors = (chances - (given[:, None] == np.arange(len(classes)))) ** 2
             squares += float(errors[:, 1:].sum() if of_two else errors.sum())
-            columns += [chances[:, 1]] if of_two else []
+            columns += [chances[:, place]] if of_two else []
         parts.append(columns)
     seen = Judged(*map(np.concatenate, zip(*parts, strict=True)))
     return seen, [*places], squares / len(seen.given)
+
+
+def _at_rate(
+    args: argparse.Namespace, model: Model, seen: Judged, place: int
+) -> tuple[Judged, dict[str, Any]]:
+    """Predictions with the threshold for ``--false-alarms``, and what is said of it.
+
+    The threshold lies between two decision values. The positive class has this `place`.
+    """
+    assert seen.scores is not None
+    assert seen.positive is not None
+    others = np.sort(seen.scores[~seen.positive])[::-1]
+    if not 0 < len(others) < len(seen.scores):
+        raise InputError(f"--false-alarms needs rows of both classes, and {args.data} has one only")
+    least = float(others[int(args.false_alarms * len(others))])
+    above = seen.scores[seen.scores > least]
+    cut = (least + float(above.min())) / 2 if len(above) > 0 else least + DECISION_ACCURACY
+    sign = 1 if place else -1
+    model = replace(model, threshold=sign * cut)
+    found = model.class_places(sign * seen.scores).astype(np.int32)
+    is_alarm = found == place
+    words = [format_label(value) for value in model.classes[::sign].tolist()]
+    if args.save is not None:
+        model.save(args.save)
+    rule = f"{words[1]} if the decision value is {'above' if place else 'below'} the threshold, "
+    said = {
+        "threshold": model.threshold,
+        "predicted": f"{rule}else {words[0]}",
+        "false_alarms": float(is_alarm[~seen.positive].mean()),
+        "recall": float(is_alarm[seen.positive].mean()),
+    }
+    return seen._replace(found=found), said
 
 
 def class_measures(given: AnyArray, found: AnyArray, names: Sequence[Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ooc_fw.cli.applying import AppliedRows, apply_model, open_model
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.model.machines import class_pairs
-from ooc_fw.model.prediction import Wanted, without_value
+from ooc_fw.model.prediction import without_value
 from ooc_fw.model.record import Model
 from ooc_fw.system import files
 from ooc_fw.system.errors import InputError, format_label, printable
@@ -33,13 +33,13 @@ def run(args: argparse.Namespace) -> int:
     of_numbers = model.task == "regression"
     is_table = output is not None and output.suffix.lower() == ".csv"
     _check(args, model, names, is_table=is_table)
-    wanted = Wanted(not (args.decision or args.probability), args.threshold or 0.0)
+    labels_only = not (args.decision or args.probability or args.unassigned)
     blocks = (
         block._replace(values=_results(args, model, block.values))
-        for block in apply_model(model, args, wanted)
+        for block in apply_model(model, args, labels_only=labels_only)
     )
     how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
-    words = [*names, ""]  # place -1 is the last one, for rows without a label
+    words = [*names, "unassigned", ""]  # place -1 is the last one, for rows without a label
     n_rows = 0
     n_unknown = 0
     with ExitStack() as stack:
@@ -86,7 +86,10 @@ def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table
             is_plain and not {"\r", "\n"}.isdisjoint("".join(names))
         ),
         f"the model {args.model} gives no probabilities; train it with ooc-fw train "
-        f"--probability": args.probability and not model.calibrated,
+        f"--probability": (args.probability or args.unassigned) and not model.calibrated,
+        f"{args.model} has a class that is called unassigned; leave out --unassigned": (
+            args.unassigned is not None and "unassigned" in names
+        ),
     }
     common.refuse(reasons)
 
@@ -111,7 +114,10 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Fl
         return values[:, None]
     known = ~without_value(values)
     places = np.full(len(values), -1.0)
-    places[known] = model.class_places(values[known], args.threshold or 0.0)
+    places[known] = model.class_places(values[known])
+    if args.unassigned is not None:
+        largest = model.probabilities(values).max(axis=1)
+        places[known & (largest < args.unassigned)] = len(model.classes)
     columns = [places]
     columns += [values] if args.decision else []
     columns += [model.probabilities(values)] if args.probability else []

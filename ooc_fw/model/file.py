@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FORMAT = 5  # format of new files; older formats can be read
 
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
-_ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon")
+_ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
 _TEXTS = ("table", "origin", "run")
 _VECTORS: dict[str, Any] = {
     **{"rows": np.int64, "weighted_rows": np.uint8},
@@ -261,10 +261,12 @@ def check_model(model: Model) -> None:
     of_task = model.task == "classification" or classes == [-1, 1]
     if model.task == "regression":
         of_task &= model.kind != "exact" and None not in (model.offset, model.epsilon)
+    of_task &= model.threshold is None or (n == 2 and model.task != "regression")
     demand(of_task, f"its classes, classifiers or numbers do not fit {model.task}")
     for name in _ATTRIBUTES:
         value = 1.0 if getattr(model, name) is None else getattr(model, name)
-        possible = value > 0 if name in ("C", "spread") else value >= 0 or name == "offset"
+        possible = value > 0 if name in ("C", "spread") else value >= 0
+        possible |= name in ("offset", "threshold")
         demand(possible and np.isfinite(value), f"the {name} of a model cannot be {value}")
     n_vectors = len(model.support_vectors)
     rows = model.rows[model.rows != -1]

@@ -55,7 +55,7 @@ def to_onnx(model: Model) -> bytes:
     else:
         shown = decision.apply("Squeeze", np.array([1]))
         above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
-        place = shown.apply(above, 0.0).apply("Cast", to=_INT64)
+        place = shown.apply(above, model.threshold or 0.0).apply("Cast", to=_INT64)
     classes = model.classes
     kind = _DOUBLE
     if classes.dtype.kind != "f":

@@ -110,13 +110,6 @@ def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
             yield scaling.apply(block[start : start + step], model.n_features)
 
 
-class Wanted(NamedTuple):
-    """What decision values are used for."""
-
-    labels_only: bool = False  # whether they need be only so exact that labels are right
-    threshold: float = 0.0  # decision value at which the label changes, if there is one classifier
-
-
 class Predictor:
     """Computes decision values in stages; each takes the rows that the stage before left open.
 
@@ -161,13 +154,16 @@ class Predictor:
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
             self._probe = self.function.approximate(probe)[:2]
 
-    def ready(self, wanted: Wanted, engine: Engine) -> Self:
-        """A copy for one use, on the threads of another engine with the same arithmetic."""
+    def ready(self, engine: Engine, threshold: float, *, labels_only: bool) -> Self:
+        """A copy for one use, on the threads of another engine with the same arithmetic.
+
+        With `labels_only`, values need be only so exact that labels are right.
+        """
         own = copy.copy(self)
         own.engine = engine
         own.function = self.function.on(engine)
-        own._labels_only = wanted.labels_only and self._has_labels
-        own._threshold = wanted.threshold
+        own._labels_only = labels_only and self._has_labels
+        own._threshold = threshold
         probe = self._probe
         own._begins_in_float32 = probe is not None and own._is_open(*probe).mean() <= 0.5
         return own
@@ -271,8 +267,8 @@ def prepare(model: Model) -> Predictor:
 def decide(
     model: Model,
     rows: RowSource | Iterable[Rows],
-    wanted: Wanted = Wanted(),  # noqa: B008  # it is immutable
     *,
+    labels_only: bool = False,
     threads: int = 1,
     dask: Any = None,
     name: str = "the data",
@@ -287,7 +283,7 @@ def decide(
         prepared = prepare(model)
         arithmetic = prepared.engine.arithmetic
         engine = opened.enter_context(Engine(model.kernel, threads, arithmetic))
-        predictor = prepared.ready(wanted, engine)
+        predictor = prepared.ready(engine, model.threshold or 0.0, labels_only=labels_only)
         if source is None:
             parts: Iterable[tuple[Float64Array, int]] = map(predictor, rows)  # type: ignore[arg-type]
         else:

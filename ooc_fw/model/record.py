@@ -36,7 +36,6 @@ from ooc_fw.model.machines import (
     worst_status,
 )
 from ooc_fw.model.prediction import (
-    Wanted,
     decide,
     find_table,
     like_training,
@@ -70,6 +69,7 @@ class Model:
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
     spread: float | None = None  # regression: the prediction is offset + spread h(x)
     epsilon: float | None = None  # regression: largest error that costs nothing
+    threshold: float | None = None  # decision value at which the label of two changes; None: 0
     columns: tuple[str, ...] | None = None  # names of the features, if they are known
     table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
     # Where the training rows come from, see `RowSource.origin`.
@@ -233,16 +233,16 @@ class Model:
             prediction. For the path of a converted file, values have the order of the rows before
             conversion; for an open source, the order of its `labels`.
         """
-        wanted = Wanted(labels_only)
+        how: dict[str, Any] = {"labels_only": labels_only, "threads": threads}
         n = len(self.classifiers)
         none = np.empty((0, n) if n > 1 else 0)
         table = find_table(self, X)
         if table is not None:
             blocks = (rows for _, rows in rows_of_table(self, table))
-            parts = decide(self, like_training(self, blocks), wanted, threads=threads)
+            parts = decide(self, like_training(self, blocks), **how)
             return np.concatenate([none, *parts])
         with borrow_source(X, like=self.origin) as source:
-            parts = decide(self, source, wanted, threads=threads, dask=dask)
+            parts = decide(self, source, dask=dask, **how)
             values = np.concatenate([none, *parts])
             if X is not source and source.ids is not None:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
@@ -259,10 +259,10 @@ class Model:
         """Probability of each class for all rows of `X`; see `decision_function`."""
         return self.probabilities(self.decision_function(X, threads=threads, dask=dask))
 
-    def class_places(self, decision_values: Float64Array, threshold: float = 0.0) -> Int64Array:
+    def class_places(self, decision_values: Float64Array) -> Int64Array:
         """Place in `classes` of the prediction for each row, from its decision values.
 
-        A value at the threshold predicts the first of two classes, or an ordinary row in novelty.
+        A value at the `threshold` predicts the first of two classes, or an ordinary row in novelty.
         InputError for rows that were too large and have no decision value.
         """
         unknown = without_value(decision_values)
@@ -275,7 +275,7 @@ class Model:
         if len(self.classifiers) > 1:
             return np.asarray(self.class_scores(decision_values).argmax(axis=1))
         is_above = np.greater_equal if self.task == "novelty" else np.greater
-        return np.asarray(is_above(decision_values, threshold), dtype=np.int64)
+        return np.asarray(is_above(decision_values, self.threshold or 0.0), dtype=np.int64)
 
     def class_scores(self, decision_values: Float64Array) -> Float64Array:
         """Scores of more than two classes: votes, or decision values of each against the rest."""

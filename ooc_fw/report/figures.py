@@ -132,15 +132,20 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
         axes[0].grid(visible=False)
         axes[0].set_title(f"Accuracy {measures['accuracy']:.4f}")
         if ranked:
-            how = {"name": "model", "drop_intermediate": True}
+            positive = _name(measures["positive"])
+            how = {"name": positive, "drop_intermediate": True}
             RocCurveDisplay.from_predictions(seen.positive, seen.scores, ax=axes[1], **how)
             PrecisionRecallDisplay.from_predictions(seen.positive, seen.scores, ax=axes[2], **how)
-            axes[1].set_title("ROC")
-            axes[2].set_title(f"Precision and recall of {_name(measures['positive'])}", wrap=True)
+            axes[1].set_title(f"ROC of {positive}", wrap=True)
+            axes[2].set_title(f"Precision and recall of {positive}", wrap=True)
         if likely:
-            how = {"name": "model", "n_bins": 10}
-            CalibrationDisplay.from_predictions(seen.given == 1, seen.chances, ax=axes[-1], **how)
+            how = {"name": _name(measures["positive"]), "n_bins": 10}
+            CalibrationDisplay.from_predictions(seen.positive, seen.chances, ax=axes[-1], **how)
             axes[-1].set_title(f"Reliability, Brier score {measures['brier_score']:.4f}", wrap=True)
+        label = f"label: {_name(measures.get('positive', ''))}"
+        for axis in (axis for ax in axes[1:] for axis in (ax.xaxis, ax.yaxis)):
+            # scikit-learn calls the positive class 1 there.
+            axis.set_label_text(axis.get_label_text().replace("label: 1", label))
     return figure
 
 

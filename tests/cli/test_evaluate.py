@@ -1,5 +1,6 @@
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import metrics
 
@@ -95,3 +96,47 @@ def test_rows_of_unknown_classes_are_not_positive(ooc_fw, here):
     p = load_model("sure.h5").predict_proba("d.h5")[:, 1]
     found = ooc_fw("evaluate", "sure.h5", "d.h5", "--json").json()
     assert found["brier_score"] == pytest.approx(metrics.brier_score_loss(labels == 3, p))
+
+
+@pytest.mark.parametrize("name", ["m.h5", "novel.h5"])
+@pytest.mark.parametrize("positive", [0, 1])
+@pytest.mark.parametrize("share", ["0.1", "5%", "1e-9"])
+def test_a_threshold_for_a_share_of_false_alarms(ooc_fw, here, name, positive, share):
+    """It is said which side of it is which class, and a saved model and predict have it."""
+    model = load_model(name)
+    classes = [str(int(value)) for value in model.classes]
+    np.save("y.npy", model.classes[(np.load("labels.npy") == 3).astype(int)])
+    option = f"--positive={classes[positive]}"
+    where = "d.h5", "--labels", "y.npy"
+    rate = option, "--false-alarms", share, "--save", "new.h5", "--json"
+    found = ooc_fw("evaluate", name, *where, *rate).json()
+    most = 0.05 if share == "5%" else float(share)
+    with open_dataset("d.h5", "y.npy") as source:
+        truth = source.labels(0, 200) == model.classes[positive]
+        values = model.decision_function(source)
+    above = values > found["threshold"]
+    called = above if positive else ~above
+    side = "above" if positive else "below"
+    rule = f"{classes[positive]} if the decision value is {side} the threshold, else "
+    assert found["predicted"] == rule + classes[1 - positive]
+    assert found["false_alarms"] == called[~truth].mean() <= most
+    assert found["recall"] == called[truth].mean()
+    assert found["classes"][classes[positive]]["recall"] == found["recall"]
+    assert called[~truth].sum() == int(most * (~truth).sum())
+    held = load_model("new.h5")
+    predicted = held.predict("d.h5") == model.classes[positive]
+    with h5py.File("d.h5") as file:
+        np.testing.assert_array_equal(predicted[file["row"][...]], called)
+    again = ooc_fw("evaluate", "new.h5", *where, option, "--json").json()
+    assert again["confusion"] == found["confusion"]
+    lines = ooc_fw("predict", name, "d.h5", f"--threshold={found['threshold']!r}").out.split()
+    assert lines == ooc_fw("predict", "new.h5", "d.h5").out.split()
+
+
+def test_rows_without_a_likely_class_are_unassigned(ooc_fw, here):
+    predict = "predict", "sure.h5", "d.h5", "--probability", "--unassigned", "80%", "-o", "p.csv"
+    ooc_fw(*predict).done()
+    found = pd.read_csv("p.csv")
+    largest = found[["p_-7", "p_3"]].max(axis=1)
+    assert 0 < np.mean(largest < 0.8) < 1
+    np.testing.assert_array_equal(found["label"] == "unassigned", largest < 0.8)

@@ -1,5 +1,7 @@
 """Decision values in two stages, against their definition in extended precision."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, reject
@@ -9,7 +11,7 @@ from scipy.sparse import csr_array
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.functions import KERNELS, make_kernel
 from ooc_fw.model.machines import class_scores, is_decided
-from ooc_fw.model.prediction import DECISION_ACCURACY, Wanted, decide
+from ooc_fw.model.prediction import DECISION_ACCURACY, decide
 from ooc_fw.system.errors import InputError
 from tests.support.models import exact_decision, make_model, with_numbers
 from tests.support.reference import make_problem, to_csr
@@ -54,7 +56,7 @@ def test_values_are_within_a_ten_thousandth_of_the_margin_and_labels_are_right(
     exact = exact_decision(model, vectors, X)
     # What float64 leaves, with the division by rho, and the last bit of a large value.
     own = (own / rho * 1.01)[:, None] + 4e-16 * np.abs(exact)
-    (values,), (for_labels,) = decide(model, [rows]), decide(model, [rows], Wanted(True))
+    (values,), (for_labels,) = decide(model, [rows]), decide(model, [rows], labels_only=True)
     error = np.abs(values.reshape(exact.shape) - exact)
     assert (error <= np.maximum(DECISION_ACCURACY, own)).all()
     if n_classes == 2:
@@ -79,8 +81,9 @@ def test_labels_change_at_a_threshold_as_they_do_at_0(form, labels_only):
     exact = exact_decision(model, vectors, X)[:, 0]
     for k in range(0, len(X), 200):
         threshold = float(exact[k]) + 1e-9
-        (values,) = decide(model, [form(X)], Wanted(labels_only, threshold))
-        np.testing.assert_array_equal(model.class_places(values, threshold), exact > threshold)
+        own = replace(model, threshold=threshold)
+        (values,) = decide(own, [form(X)], labels_only=labels_only)
+        np.testing.assert_array_equal(own.class_places(values), exact > threshold)
 
 
 @pytest.mark.parametrize(("kernel", "n_classes"), [("rbf", 2), ("laplacian", 3)])
@@ -101,7 +104,7 @@ def test_what_float64_does_not_settle_is_said(kernel, size, caplog):
     X = (size * np.random.default_rng(0).normal(size=(30, 5))).astype(np.float32)
     model = model_of(make_kernel(kernel, gamma=1.0, degree=2), X[:2])
     model = with_numbers(model, beta=[np.array([-0.5, 0.5])])
-    list(decide(model, [X[2:]], Wanted(True)))
+    list(decide(model, [X[2:]], labels_only=True))
     assert "28 of 28 rows of the data are so near the boundary" in caplog.text
 
 

@@ -57,6 +57,11 @@ def test_measures_are_drawn_with_what_is_known():
     assert roc.lines[0].get_xydata().tolist() == [[0, 0], [0, 0.5], [0.5, 0.5], [0.5, 1], [1, 1]]
     assert [1, 2 / 3] in precision.lines[0].get_xydata().tolist()
     assert reliability.lines[1].get_xydata().tolist() == [[0, 0], [0.5, 1], [0.7, 0], [1, 1]]
+    for ax in (roc, precision, reliability):
+        said = ax.get_xlabel() + ax.get_ylabel() + ax.get_legend().get_texts()[-1].get_text()
+        assert "c1" in said
+        assert "label: 1" not in said
+        assert "model" not in said
 
 
 def test_importance_is_drawn_in_its_order():
