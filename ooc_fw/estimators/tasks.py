@@ -33,7 +33,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels
 from ooc_fw.training.fit import Fit
 from ooc_fw.training.prepare import Prepared, kernel_for
-from ooc_fw.training.streams import Stream
+from ooc_fw.training.streams import Stream, check_unweighted
 
 
 def _gives_probabilities(estimator: Any) -> bool:
@@ -196,6 +196,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         like = {} if first else self.model_.origin
         with borrow_source(X, y, columns, like) as chunk:
+            check_unweighted(chunk)
             source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
             codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
             if first:

@@ -41,7 +41,7 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Callback
-from ooc_fw.system.errors import DeferredInterrupt
+from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.memory import measure_program
 from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.choice import check_memory, check_options, plan_model
@@ -127,7 +127,7 @@ def prepare(
     session = session or Session()
     weights = weights or Weights()
     whole = without_offsets(source, options.kernel)
-    rows, of_rows = _weighted(weights.rows, whole.n_rows, options.C)
+    rows, of_rows = _weighted(_with_stored(source, weights.rows), whole.n_rows, options.C)
     learned = whole if rows is None else SubsetSource(whole, rows)
     if session.checkpoint is not None and rows is not None:
         session.checkpoint.rows = rows, whole.n_rows
@@ -151,6 +151,23 @@ def prepare(
     problem = kind(source=learned, kernel=kernel, penalties=penalties, **answers)
     factors = class_factors(*given)
     return Prepared(problem, options, session, threads, factors, rows, whole.n_rows)
+
+
+def stored_weights(source: RowSource) -> Float64Array | None:
+    """Weights of the rows in their file; None if they have none."""
+    return None if source.weights is None else np.asarray(source.weights[0 : source.n_rows])
+
+
+def _with_stored(source: RowSource, given: npt.ArrayLike | None) -> npt.ArrayLike | None:
+    """The weights in the file, of which a mask may take some; else those that are given."""
+    stored = stored_weights(source)
+    if stored is None or given is None:
+        return given if stored is None else stored
+    if np.asarray(given).dtype != bool:
+        raise InputError(
+            f"{source.name} has weights of rows already (convert --weight); leave out sample_weight"
+        )
+    return np.where(given, stored, 0.0)
 
 
 def _weighted(

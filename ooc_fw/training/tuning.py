@@ -38,7 +38,7 @@ from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signa
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, plan_model, plan_span
 from ooc_fw.training.fit import Fit, fit
-from ooc_fw.training.prepare import Weights, kernel_for, prepare
+from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
 
 logger = logging.getLogger(__name__)
@@ -252,8 +252,14 @@ class _Search:
             self.truth = is_ordinary.astype(np.int64)
             self.learned = np.flatnonzero(is_ordinary)
             weights = Weights(rows=is_ordinary)
+        stored = stored_weights(source)
+        if stored is not None and not stored.all():
+            raise InputError(
+                f"{source.name} has rows of weight 0, which tune can neither train on nor leave "
+                f"out; convert it again without them"
+            )
         prepared = prepare(source, task, self.given, weights)
-        problem = prepared.problem
+        problem = replace(prepared.problem, penalties=None)  # `_problem_of` has those of a C
         if task != "novelty":
             self.truth = problem.targets if task == "regression" else problem.codes
         if self.metric == "auc" and self.truth.max() > 1:
@@ -392,7 +398,7 @@ class _Search:
             few = 2_000 if self.wanted.task == "regression" else None
             options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
-        problem = self._problem_of(point, part.problem)
+        problem = self._problem_of(point, part.problem, options.C)
         if self.wanted.task == "novelty":  # `_judged` chooses the threshold
             problem = replace(problem, contamination=None)
         try:
@@ -407,13 +413,15 @@ class _Search:
             raise KeyboardInterrupt(fitted.signal)
         return None if status is Status.TIME_LIMIT else fitted
 
-    def _problem_of(self, point: Point, problem: Any) -> Any:
-        """The problem with the kernel and the class weights of a candidate."""
+    def _problem_of(self, point: Point, problem: Any, C: float) -> Any:
+        """The problem with the kernel and the class weights of a candidate, for a penalty C."""
         kind = replace(self.given, kernel=point.kernel, gamma=point.gamma)
         changes: dict[str, Any] = {"kernel": kernel_for(problem.source, kind)}
-        if point.class_weight is not None:
-            given = point.C, problem.classes, problem.codes, point.class_weight
-            changes["penalties"] = row_penalties(*given)
+        weights = stored_weights(problem.source)
+        if point.class_weight is not None or weights is not None:
+            classes = getattr(problem, "classes", np.zeros(1))
+            given = classes, problem.row_classes, point.class_weight, weights
+            changes["penalties"] = row_penalties(C, *given)
         return replace(problem, **changes)
 
     def _judged(self, model: Model, part: _Part) -> tuple[float, Model]:
@@ -514,7 +522,7 @@ class _Search:
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for the certificate
         options = replace(self.given, C=best.C, max_time=left)
-        problem = self._problem_of(best, self.problem)
+        problem = self._problem_of(best, self.problem, best.C)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * _seconds([best], n_rows) > left

@@ -1,0 +1,96 @@
+"""Weights of rows in a file (``convert --weight``) are those of ``sample_weight``."""
+
+import numpy as np
+import pytest
+
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, load_model
+from ooc_fw.convert.convert import convert
+from ooc_fw.data.opening import open_source
+from ooc_fw.options import ConvertOptions
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Equal rows with weights and without, in one order, and the rows of positive weight."""
+    folder = tmp_path_factory.mktemp("weights")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 3))
+    y = (X[:, 0] + 0.5 * rng.normal(size=160) > 0).astype(int)
+    w = rng.integers(0, 4, 160) * 0.75
+    for name, chosen in {"all": w >= 0, "some": w > 0}.items():
+        table = np.column_stack([X, y, w])[chosen]
+        np.savetxt(folder / f"{name}.csv", table, "%.9g", ",", header="a,b,c,y,w", comments="")
+    for name, of in {"weighted": "all", "plain": "all", "positive": "some"}.items():
+        used = {"drop": ["w"]} if name == "plain" else {"weight": "w"}
+        options = ConvertOptions(label="y", scale="standard", **used)
+        convert([folder / f"{of}.csv"], folder / f"{name}.h5", options)
+    return folder
+
+
+def weights_in(path):
+    with open_source(path) as source:
+        weights, ids = source.weights[0 : source.n_rows], source.row_ids(0, source.n_rows)
+        return weights, weights[np.argsort(ids)]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        FrankWolfeSVC(C=3, random_state=0),
+        FrankWolfeSVC(C=3, class_weight="balanced", landmarks=25, random_state=0),
+        FrankWolfeOneClass(random_state=0),
+        FrankWolfeSVR(landmarks=25, random_state=0),
+    ],
+)
+def test_fit_takes_the_weights_of_the_file(files, own):
+    stored = own.fit(files / "weighted.h5").model_
+    assert stored.n_weighted == np.count_nonzero(weights_in(files / "weighted.h5")[0])
+    of_input = weights_in(files / "weighted.h5")[1]
+    given = own.fit(files / "plain.h5", sample_weight=of_input).model_
+    np.testing.assert_array_equal(stored.rows, given.rows)
+    found, wanted = (each.decision_function(files / "all.csv") for each in (stored, given))
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(InputError, match=r"has weights of rows already .*leave out sample_weight"):
+        own.fit(files / "weighted.h5", sample_weight=of_input)
+
+
+@pytest.mark.parametrize("options", [[], ["--landmarks", 25, "--class-weight", "0=1,1=5"]])
+def test_commands_take_the_weights_of_the_file(files, ooc_fw, tmp_path, options):
+    """A certificate is that of training; it is refused without the weights, if it needs them."""
+    model = tmp_path / "m.h5"
+    told = ooc_fw("train", files / "weighted.h5", "-o", model, *options, "--json").json()
+    n_weighted = np.count_nonzero(weights_in(files / "weighted.h5")[0])
+    assert load_model(model).n_weighted == n_weighted < 160
+    found = ooc_fw("certify", model, files / "weighted.h5", "--json").json()
+    assert found["certified_gap"] == pytest.approx(told["certified_gap"], rel=1e-3, abs=1e-6)
+    outcome = ooc_fw("certify", model, files / "plain.h5")
+    assert ("with weights of rows" in outcome.err) == bool(options)
+    for data in ("weighted", "plain"):
+        again = ooc_fw("train", files / f"{data}.h5", "--stream", "-o", tmp_path / "s.h5")
+        assert ("has weights of rows" in again.err) == (data == "weighted")
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "novelty"])
+def test_tune_takes_the_weights_of_the_file(files, ooc_fw, tmp_path, task):
+    data, model = files / "positive.h5", tmp_path / "m.h5"
+    how = ["--task", task, "--kernel", "rbf", "--C", 1, "--gamma", 0.5, "--max-time", "20s"]
+    if task == "regression":
+        convert(
+            [files / "some.csv"],
+            tmp_path / "r.h5",
+            ConvertOptions(label="y", weight="w", task=task),
+        )
+        data = tmp_path / "r.h5"
+    how += ["--ordinary", "1"] if task == "novelty" else []
+    ooc_fw("tune", data, "-o", model, *how, "--quiet").done()
+    found = load_model(model)
+    weights, _ = weights_in(data)
+    is_row = found.rows >= 0
+    ratios = found.penalties[is_row] / weights[found.rows[is_row]]
+    np.testing.assert_allclose(ratios, found.C)
+    assert "has rows of weight 0" in ooc_fw("tune", files / "weighted.h5", "-o", model).err
+
+
+def test_partial_fit_refuses_weights(files):
+    with pytest.raises(InputError, match="weights of rows, which a stream does not take"):
+        FrankWolfeSVC().partial_fit(files / "weighted.h5", classes=[0, 1])
