@@ -60,8 +60,8 @@ class Problem:
         codes = self.row_classes
         of_class = np.zeros(int(codes.max()) + 1)
         of_class[codes] = self.penalties
-        differs = [(self.penalties[codes == k] != own).any() for k, own in enumerate(of_class)]
-        return np.where(differs, np.nan, of_class)
+        of_class[np.unique(codes[of_class[codes] != self.penalties])] = np.nan
+        return of_class
 
     def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
         """The problem restricted to `rows` (numbers or a mask), which `source` gives."""

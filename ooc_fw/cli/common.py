@@ -130,12 +130,8 @@ def print_lines(lines: Iterable[object], file: Any = None) -> None:
 
 
 def aligned(result: Mapping[str, Any], most: int | None = None) -> list[str]:
-    """A line for each name and value, with up to `most` entries of a list; gaps are rounded up."""
-    rows = []
-    for name, value in result.items():
-        is_gap = name.endswith("_gap") and isinstance(value, float)
-        rows.append([name, format_gap(value) if is_gap else format_value(value, most)])
-    return table(rows, 2)
+    """A line for each name and value, with up to `most` entries of a list."""
+    return table([[name, format_value(value, most)] for name, value in result.items()], 2)
 
 
 def wrapped(lines: Iterable[str], indent: int) -> list[str]:
@@ -165,12 +161,13 @@ def span_of(result: Mapping[str, Any]) -> str:
 
 
 def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result for people: gaps say if they hold within a span, or over some rows only."""
+    """A result for people: gaps are rounded up, and say over what they hold if not over all."""
     shown = dict(result)
     limits = [span_of(result)] if result.get("gap_scope") == "span" else []
     if shown.pop("n_weighted", None) is not None:
         limits.append(f"over {result['n_weighted']} rows only; all others have no weight")
-    for name in ("certified_gap", "sampled_gap") if limits else ():
+    words = f" ({', '.join(limits)})" if limits else ""
+    for name in ("certified_gap", "sampled_gap", "pair_gap"):
         if result.get(name) is not None:
-            shown[name] = f"{format_gap(result[name])} ({', '.join(limits)})"
+            shown[name] = format_gap(result[name]) + words
     return shown

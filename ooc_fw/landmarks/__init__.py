@@ -24,7 +24,6 @@ class LandmarkSolution(Work):
     certified_gap: Float64Array | None  # (k,): bounds on (P - D*) / P, from float64 kernel values
     sampled_gap: Float64Array | None  # (k,): the gaps from float32, or over the sample alone
     sweep_seconds: float | None
-    signal: int | None
 
 
 @dataclass(frozen=True)

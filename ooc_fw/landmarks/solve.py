@@ -339,7 +339,6 @@ class _Run(Surroundings):
             certified_gap=gap,
             sampled_gap=point.gap,
             sweep_seconds=newton.passes.exact_seconds if gap is not None else None,
-            signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
             **vars(Work.of(self.progress, self.source.n_rows, len(newton.span))),
         )
 

@@ -81,16 +81,13 @@ def certify_model(
     if penalties is not None:
         penalties = check_sample_weight(penalties, source.n_rows)
     n = source.n_rows
+    unknown = model.n_rows is None and model.weighted_rows is None
     demand(
-        n == (n if model.n_rows is None else model.n_rows),
-        f"{source.name} has {n} rows but the model was trained on {model.n_rows}, rows of weight 0 "
-        f"included; {_ADVICE}",
+        unknown or n == model.n_rows,
+        f"{source.name} has {n} rows but the model was trained on {model.n_rows or 'others'}, rows "
+        f"of weight 0 included; {_ADVICE}",
     )
     if model.weighted_rows is not None:
-        demand(
-            model.n_rows is not None,
-            "the file of the model does not tell how many rows of weight 0 there were; train again",
-        )
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
         model = replace(model, rows=numbers, weighted_rows=None)

@@ -38,10 +38,8 @@ FORMAT = 5  # format of new files; older formats can be read
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
 _TEXTS = ("table", "origin", "run")
-_VECTORS: dict[str, Any] = {
-    **{"rows": np.int64, "weighted_rows": np.uint8},
-    **{"penalties": np.float64, "class_penalties": np.float64},
-}
+_VECTORS: dict[str, Any] = {"rows": np.int64, "weighted_rows": np.uint8}
+_VECTORS |= {"penalties": np.float64, "class_penalties": np.float64}
 _ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
 

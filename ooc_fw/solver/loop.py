@@ -352,11 +352,9 @@ class _Loop(Run):
         return self.certify_late(status, lambda: self._reached(self.certify(tolerance)))
 
     def _reached(self, certificate: Certificate) -> bool:
-        """Whether a certificate passes the test, and also in the form in which it is stated."""
+        """Whether a certificate passes the test, in the form in which it is stated."""
         stated = certificate.without_bias(self.problem.bias_share)
-        if stated.certified_gap > self.stopping.stated.relative_tolerance(stated.rho):
-            return False
-        return certificate.certified_gap <= self.stopping.relative_tolerance(self.active.rho)
+        return stated.certified_gap <= self.stopping.stated.relative_tolerance(stated.rho)
 
     def weights_so_far(self) -> Solution:
         """The weights between two iterations; their gap over all rows is not known."""

@@ -143,10 +143,7 @@ class SolverState:
         return SolverState(**{**vars(self), "steps": dict(self.steps)})  # faster than `replace`
 
     def without_bias(self, share: float) -> SolverState:
-        """A copy with rho minus a share, and the sampled gap for it; itself for share 0.
-
-        If nothing of rho is left, the gap is infinite. The certified gap has no bias in any case.
-        """
+        """A copy with rho minus a share, and the sampled gap to it; itself for share 0."""
         if share == 0:
             return self
         state = self.copy()

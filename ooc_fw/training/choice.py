@@ -24,7 +24,7 @@ from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, OutOfTimeError, signal_of
+from ooc_fw.system.errors import InputError, OutOfTimeError
 from ooc_fw.system.memory import (
     MemoryPlan,
     OverLimitError,
@@ -297,12 +297,10 @@ def train_span(
         start = LandmarkStart(solution.rows, solution.beta, solution)
         try:
             found = solve_landmarks(problem, larger, session, start)
-        except OutOfTimeError:
+        except (OutOfTimeError, KeyboardInterrupt):
             break
-        except KeyboardInterrupt as interrupt:
-            return plan, replace(solution, signal=signal_of(interrupt))
         if not found.status.reached or _objective(found) >= _objective(solution):
-            return plan, replace(solution, signal=found.signal)
+            break
         plan = larger
         solution = found
     return plan, solution

@@ -80,8 +80,7 @@ class Fit:
     def signal(self) -> int | None:
         """Number of the first signal; SIGINT if a callback raised, None otherwise."""
         interrupted = signal.SIGINT if self.model.status == Status.INTERRUPTED else None
-        found = (each.signal for each in self.solutions if each.signal)
-        return next(found, self.noted or interrupted)
+        return self.noted or interrupted
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None if the tolerance is reached."""
@@ -325,10 +324,14 @@ def _without(
         certify=False,
         max_time=None if options.max_time is None else max(seconds, 1e-3),
     )
-    found = fit(part, wanted, Session(session.callbacks, session.dask))
-    if found.signal is not None or Status(found.model.status).was_asked_for:
-        raise KeyboardInterrupt(found.signal)
-    with rest as rows, rows.limited(session.deadline(options).check):
+    with (
+        (session.interrupt or DeferredInterrupt()).raising(),
+        rest as rows,
+        rows.limited(session.deadline(options).check),
+    ):
+        found = fit(part, wanted, Session(session.callbacks, session.dask))
+        if found.signal is not None or Status(found.model.status).was_asked_for:
+            raise KeyboardInterrupt(found.signal)
         blocks = decide(found.model, rows, threads=wanted.threads, dask=session.dask)
         values = np.concatenate([block.reshape(len(block), -1) for block in blocks])
     return found.model, values
@@ -353,11 +356,10 @@ def _settled(fitted: Fit, share: float, options: TrainOptions, session: Session)
         rng = np.random.default_rng(options.seed)
         parts = draw_parts(source.n_rows, sizes, source.shuffled is True, rng) if not reason else ()
         scores = []
-        with (session.interrupt or DeferredInterrupt()).raising():
-            for k, held in enumerate(parts):
-                left = session.deadline(options).left() / (len(parts) - k)
-                found, values = _without(fitted, held, options, alone, left)
-                scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
+        for k, held in enumerate(parts):
+            left = session.deadline(options).left() / (len(parts) - k)
+            found, values = _without(fitted, held, options, alone, left)
+            scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
     except OutOfTimeError:
         reason = "no time left"
     except KeyboardInterrupt:
