@@ -29,7 +29,7 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ``_core/``        the compiled functions; only this package imports numba
 ``options.py``    every option of training and conversion: its default, help, limits and checks
 ``system/``       files, signals, memory and threads; `InputError`, the error for wrong input
-``guides/``       the texts that ``ooc-fw help TOPIC`` prints, and examples that can be run
+``guides/``       the texts that ``ooc-fw help TOPIC`` prints
 ================  =================================================================================
 
 ``ooc-fw train`` starts in ``cli/train.py``, which calls `fit` (``training/fit.py``). For an exact

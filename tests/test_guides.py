@@ -17,7 +17,6 @@ import pytest
 import ooc_fw
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.cli.parser import build_parser
-from ooc_fw.guides import examples
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid
@@ -123,14 +122,15 @@ def run_shell(folder, lines):
     return re.split(r"^\$\n", outcome.stdout, flags=re.MULTILINE)[1:]
 
 
-EXAMPLES = sorted(examples.COMMANDS)
+SCRIPT = PACKAGE.parent / "tools" / "examples.py"
+EXAMPLES = re.findall(r'^    "(\w+)": f?"""', SCRIPT.read_text(), flags=re.MULTILINE)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run_and_draw_their_figures(name, tmp_path):
     outcome = subprocess.run(
-        [sys.executable, "-m", "ooc_fw.guides.examples", name],
+        [sys.executable, str(SCRIPT), name],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
@@ -146,7 +146,7 @@ def test_examples_run_and_draw_their_figures(name, tmp_path):
 def test_examples_and_their_figures_stand_in_a_guide(name):
     assert (FOLDER / f"{name}.svg").stat().st_size < 60_000
     text = "".join(GUIDES.values())
-    assert f"python -m ooc_fw.guides.examples {name}" in text
+    assert f"python tools/examples.py {name}" in text
     assert f"]({name}.svg)" in text
 
 

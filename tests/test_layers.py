@@ -13,7 +13,6 @@ PACKAGE = Path(ooc_fw.__file__).parent
 LAYERS = (
     "__init__",
     "__main__",
-    "guides",
     "estimators",
     "cli",
     "training",
@@ -37,9 +36,9 @@ CONFINED = {
     "dask": {"data/parallel.py"},
     "distributed": {"data/parallel.py"},
     "sklearn": {"estimators", "report/figures.py", "cli/evaluate.py"},
-    "scipy": {"guides", "landmarks", "kernels", "data/rows.py", "model/machines.py"},
+    "scipy": {"landmarks", "kernels", "data/rows.py", "model/machines.py"},
     "matplotlib": {"report/figures.py"},
-    "pyarrow": {"convert", "guides"},
+    "pyarrow": {"convert"},
     "onnx": {"model/onnx.py"},
 }
 

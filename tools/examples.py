@@ -1,6 +1,6 @@
 """Examples of the guides: commands, and functions that write the made-up data for them.
 
-    python -m ooc_fw.guides.examples NAME
+    python tools/examples.py NAME
 
 The files of an example go to a new folder, NAME-example.
 """
