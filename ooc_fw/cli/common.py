@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from ooc_fw.cli.arguments import given_arguments
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import input_files, open_source
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import Record, option_fields
@@ -40,12 +38,12 @@ def open_data(
     return source
 
 
-def inputs_of(args: argparse.Namespace, *others: str | None) -> list[str]:
+def inputs_of(args: argparse.Namespace) -> list[str]:
     """The input files of a command, which no output may replace."""
     named = [vars(args).get(name) for name in ("data", "model", "labels")]
     groups = vars(args).get("groups") or ""
     named += [name for name in (groups, groups.rpartition(":")[0]) if os.path.exists(name)]
-    return [name for name in (*named, *others) if name is not None]
+    return input_files(named)
 
 
 def groups_of(args: argparse.Namespace, source: RowSource) -> Any:
@@ -84,20 +82,6 @@ def output_of(args: argparse.Namespace, data: str, suffix: str) -> Path:
     if special or data == "-":
         raise InputError(f"{data} is no file here, so the output has no default name; give -o")
     return Path(data).with_suffix(suffix)
-
-
-def is_own(path: Path, attribute: str = "n_features") -> bool:
-    """Whether a file is HDF5 from this program, with `attribute` (by default, from ``convert``)."""
-    try:
-        with h5py.File(path) as file:
-            return {"format_version", attribute} <= {*file.attrs}
-    except Exception:  # h5py raises many kinds for damaged files
-        return False
-
-
-def is_model(path: Path) -> bool:
-    """Whether a file looks like a model."""
-    return is_own(path, "kernel")
 
 
 def print_result(

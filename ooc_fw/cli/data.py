@@ -15,6 +15,7 @@ from ooc_fw.convert.convert import convert as convert_files
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.convert.writer import split as split_source
 from ooc_fw.data.opening import draw_test_rows, read_groups
+from ooc_fw.data.structure import is_data, is_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import InputError, format_label, format_labels, format_value
@@ -26,10 +27,8 @@ def convert(args: argparse.Namespace) -> int:
     *inputs, output = args.files
     if not inputs:
         raise InputError("convert needs IN and OUT.h5; see ooc-fw convert --help")
-    read = [*inputs, *common.inputs_of(args, args.like)]
-    check_outputs([Output("output", output, is_own=common.is_own)], read)
     options = common.record_from(ConvertOptions, args)
-    is_like_model = options.like is not None and common.is_model(Path(options.like))
+    is_like_model = options.like is not None and is_model(Path(options.like))
     like = _like_model(os.fspath(options.like or "")) if is_like_model else None
     with Waiting("convert", unit="B", quiet=args.quiet) as progress:
         report = convert_files(inputs, output, options, like, progress=progress)
@@ -88,7 +87,7 @@ def split(args: argparse.Namespace) -> int:
     """Split a data file into a training and a test file."""
     paths = [args.train, args.test]
     names = zip(("training file", "test file"), paths, strict=True)
-    outputs = [Output(what, path, is_own=common.is_own) for what, path in names]
+    outputs = [Output(what, path, is_data) for what, path in names]
     check_outputs(outputs, common.inputs_of(args))
     with common.open_data(args) as source:
         stratify = source.has_labels and not source.targets

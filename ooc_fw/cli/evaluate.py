@@ -20,7 +20,7 @@ from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.model.machines import as_class_values
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
-from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, save
+from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, is_figure, save
 from ooc_fw.system.errors import InputError, format_label, format_labels
 from ooc_fw.system.files import Output, check_outputs
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
     model = open_model(args)
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure)], common.inputs_of(args))
+        check_outputs([Output("figure", args.figure, is_figure)], common.inputs_of(args))
         check_figure(args.figure)
     if args.false_alarms is None:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")

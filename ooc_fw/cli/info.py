@@ -28,6 +28,7 @@ from ooc_fw.data.labels import iter_labels
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import CSRRows, concat_rows, values_of
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
+from ooc_fw.data.structure import is_model
 from ooc_fw.model.record import load_model
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import format_label
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Describe data or a model, and suggest the next command."""
     is_table = args.label is not None or args.header is not None or bool(args.names)
     kind = formats.detect_format(args.data, is_table=is_table)
-    if kind == "hdf5" and common.is_model(Path(args.data)):
+    if kind == "hdf5" and is_model(Path(args.data)):
         result = describe_model(load_model(args.data), shlex.quote(args.data))
     elif kind in formats.TABLES:
         result, advice = describe_table(args, kind)

@@ -12,7 +12,7 @@ from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model
-from ooc_fw.report.figures import check_figure, draw_importance, save
+from ooc_fw.report.figures import check_figure, draw_importance, is_figure, save
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import format_label
@@ -48,7 +48,7 @@ def certify(args: argparse.Namespace) -> int:
 def importance(args: argparse.Namespace) -> int:
     """Measure how much each column matters to a model."""
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure)], common.inputs_of(args))
+        check_outputs([Output("figure", args.figure, is_figure)], common.inputs_of(args))
         check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows
@@ -71,7 +71,7 @@ def importance(args: argparse.Namespace) -> int:
 
 def export(args: argparse.Namespace) -> int:
     """Write a model as an ONNX graph."""
-    check_outputs([Output("output", args.output, is_own=_is_own)], common.inputs_of(args))
+    check_outputs([Output("output", args.output, _is_own)], common.inputs_of(args))
     model = open_model(args)
     write_atomic(args.output, to_onnx(model))
     result = {"output": args.output, "probabilities": model.calibrated}

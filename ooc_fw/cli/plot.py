@@ -6,7 +6,7 @@ import argparse
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.report.figures import PANELS, check_figure, draw_runs, save
+from ooc_fw.report.figures import PANELS, check_figure, draw_runs, is_figure, save
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.files import Output, check_outputs
 
@@ -14,8 +14,7 @@ from ooc_fw.system.files import Output, check_outputs
 def run(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = common.output_of(args, args.logs[0], ".png")
-    is_own = None if args.output else lambda path: path.read_bytes()[:4] == b"\x89PNG"
-    check_outputs([Output("figure", output, is_own)], args.logs)
+    check_outputs([Output("figure", output, is_figure)], args.logs)
     check_figure(output)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
     runs = read_runs(args.logs)

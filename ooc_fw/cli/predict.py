@@ -7,6 +7,7 @@ import csv
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import AppliedRows, apply_model, open_model
 from ooc_fw.cli.commands import DONE, NO
+from ooc_fw.data.labels import is_label_number
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.model.machines import class_pairs
 from ooc_fw.model.prediction import without_value
@@ -26,10 +28,11 @@ from ooc_fw.system.errors import InputError, format_label, printable
 def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
     output = None if args.output == "-" else Path(args.output)
-    outputs = [] if output is None else [files.Output("output", output)]
-    files.check_outputs(outputs, common.inputs_of(args))
     model = open_model(args)
     names = [format_label(value) for value in model.classes.tolist()]
+    is_own = partial(_is_own, names)
+    outputs = [] if output is None else [files.Output("predictions", output, is_own)]
+    files.check_outputs(outputs, common.inputs_of(args))
     of_numbers = model.task == "regression"
     is_table = output is not None and output.suffix.lower() == ".csv"
     _check(args, model, names, is_table=is_table)
@@ -73,6 +76,14 @@ def run(args: argparse.Namespace) -> int:
         result = {"output": str(output), "n_rows": n_rows, "n_unknown": n_unknown}
         common.print_result(args, result)
     return NO if n_unknown else DONE
+
+
+def _is_own(names: list[str], path: Path) -> bool:
+    """Whether a file begins like predictions: with titles, a class of `names`, or numbers."""
+    with path.open("rb") as file:
+        line = file.readline(1 << 16).decode("utf-8", "surrogateescape").rstrip("\n")
+    is_titled = line.startswith(("row,label", "row,prediction"))
+    return is_titled or line in (*names, "") or all(map(is_label_number, line.split(" ")))
 
 
 def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table: bool) -> None:

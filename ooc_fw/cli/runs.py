@@ -13,9 +13,10 @@ from typing import Any
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, FAILED
+from ooc_fw.data.structure import is_checkpoint, is_model
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.progress import EventLog, Progress
+from ooc_fw.report.progress import EventLog, Progress, is_log
 from ooc_fw.system.errors import InputError, format_gap, format_value
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import peak_rss_bytes
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelPlace:
-    """The output of a run; with its default name it replaces only models.
+    """The output of a run; it replaces only models.
 
     If the output m.h5 exists when the run begins, a run that is cut off does not replace it: its
     model goes to m.unfinished.h5. A model that cannot be written at the end goes to the folder of
@@ -37,17 +38,18 @@ class ModelPlace:
         self.failed = False
         self.output = common.output_of(args, args.data, ".model.h5")
         self.unfinished = self.output
-        outputs = [Output("model", self.output, None if args.output else common.is_model)]
+        outputs = [Output("model", self.output, is_model)]
         if os.path.isfile(self.output):
             name = f"{self.output.stem}.unfinished{self.output.suffix}"
             self.unfinished = self.output.with_name(name)
-            outputs.append(Output("unfinished model", self.unfinished, common.is_model))
+            outputs.append(Output("unfinished model", self.unfinished, is_model))
         if given.get("log") is not None:
-            outputs.append(Output("log", args.log))
-        check_outputs(outputs, [given.get("resume")])
+            outputs.append(Output("log", args.log, is_log))
+        inputs = common.inputs_of(args)
+        check_outputs(outputs, [*inputs, given.get("resume")])
         if given.get("checkpoint") is not None:  # the checkpoint may replace the file of --resume
-            outputs.append(Output("checkpoint", args.checkpoint))
-        check_outputs(outputs, common.inputs_of(args))
+            outputs.append(Output("checkpoint", args.checkpoint, is_checkpoint))
+            check_outputs(outputs, inputs)
 
     def save(self, model: Model, *, complete: bool = True) -> Path:
         """Write the model of a run, which was cut off if it is not `complete`; returns its file."""

@@ -30,11 +30,12 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import label_map
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import input_files, open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.structure import is_data
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, StrPath, atomic_path, check_outputs, naming
@@ -82,7 +83,8 @@ def convert(
         like = read_like(os.fspath(options.like))
     if like is not None and like.targets:
         options = replace(options, task="regression")
-    check_outputs([Output("output", output)], [*names, options.like, options.labels])
+    read = input_files([*names, options.like, options.labels])
+    check_outputs([Output("output", output, is_data)], read)
     with ExitStack() as stack:
         job = _Conversion(names, Path(output).absolute().parent, options, like, stack)
         with naming(output):

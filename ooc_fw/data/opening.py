@@ -6,12 +6,14 @@ import functools
 import logging
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import h5py
 import numpy as np
 
 from ooc_fw.data import containers, formats
@@ -21,6 +23,7 @@ from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, renamed
 from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.structure import linked_files
 from ooc_fw.data.views import SubsetSource, draw_parts
 from ooc_fw.options import SHARE, Option, TrainOptions
 from ooc_fw.system.errors import DamageError, InputError
@@ -110,6 +113,14 @@ def warn_of_origin(source: RowSource, origin: Mapping[str, str]) -> None:
         logger.warning(words, source.name, *names)
 
 
+def input_files(inputs: Iterable[Any]) -> list[str]:
+    """Names of the files of inputs, and of those to which HDF5 files among them link."""
+    names = [one.name if isinstance(one, RowSource) else one for one in inputs]
+    files = [os.fspath(name) for name in names if isinstance(name, str | os.PathLike)]
+    linking = [name for name in files if os.path.isfile(name) and h5py.is_hdf5(name)]
+    return [*files, *chain.from_iterable(map(linked_files, linking))]
+
+
 def _open(data: Any, *names: tuple[str, ...]) -> RowSource:
     """Open rows, with the names for `open_container`."""
     if isinstance(data, str | os.PathLike):
@@ -133,6 +144,7 @@ def _open_path(path: str, *names: tuple[str, ...]) -> RowSource:
             root = zarr.open(path, mode="r")
         source = _open(root, *names)
     else:
+        linked_files(path)  # HDF5 must come to an end
         with ExitStack() as resources:
             root = containers.open_file(path)
             resources.callback(containers.close_file, root)

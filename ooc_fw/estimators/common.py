@@ -22,10 +22,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
 from ooc_fw.data.labels import are_numbers, check_labels
-from ooc_fw.data.opening import borrow_source
+from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
+from ooc_fw.data.structure import is_checkpoint
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
@@ -38,7 +39,7 @@ from ooc_fw.options import (
     TrainOptions,
     option_fields,
 )
-from ooc_fw.report.progress import EventLog, Progress
+from ooc_fw.report.progress import EventLog, Progress, is_log
 from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Solution, Status
 from ooc_fw.solver.surroundings import Checkpoint
@@ -303,11 +304,12 @@ def _check_files(
     log: StrPath | None, checkpoint: StrPath | None, resume: StrPath | None, inputs: list[Any]
 ) -> None:
     """Raise InputError if an output cannot be written, or would replace an input."""
-    outputs = [] if log is None else [Output("log", log)]
-    check_outputs(outputs, [resume])  # a new checkpoint may replace the file of `resume`
-    if checkpoint is not None:
-        outputs.append(Output("checkpoint", checkpoint))
-    check_outputs(outputs, [path for path in inputs if isinstance(path, str | os.PathLike)])
+    outputs = [] if log is None else [Output("log", log, is_log)]
+    read = input_files(inputs)
+    check_outputs(outputs, [*read, resume])
+    if checkpoint is not None:  # it may replace the file of `resume`
+        outputs.append(Output("checkpoint", checkpoint, is_checkpoint))
+        check_outputs(outputs, read)
 
 
 def is_out_of_core(X: Any) -> bool:

@@ -34,6 +34,11 @@ def check_figure(path: StrPath) -> str:
         return form
 
 
+def is_figure(path: Path) -> bool:
+    """Whether matplotlib has drawn a file, which is never very large."""
+    return path.stat().st_size < 64 << 20 and b"atplotlib" in path.read_bytes()
+
+
 def save(figure: Figure, path: StrPath) -> None:
     """Write a figure in the format of its suffix; errors are those of `write_atomic`."""
     form = check_figure(path)

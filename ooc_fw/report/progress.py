@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from ooc_fw._core.loading import Compilation
-from ooc_fw.system.errors import format_gap
+from ooc_fw.system.errors import InputError, format_gap
 from ooc_fw.system.files import open_growing
 from ooc_fw.system.memory import peak_rss_bytes, rss_bytes
 
@@ -148,11 +148,11 @@ class EventLog:
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:
         self._path = str(path)
-        self._file = open_growing(path, append=resume is not None)
+        self._file: IO[bytes] | None = None  # opened by the first event: the run has begun
+        self._start = {"resume": resume, **facts}
         self._failed = False
         self._started = self._next = time.monotonic()  # the next event is due at `_next`
         self._last: tuple[object, ...] = ()
-        self.write("start", {"resume": resume, **facts})
 
     def __call__(self, state: SolverState) -> None:
         """Write the state if an event is due."""
@@ -170,18 +170,28 @@ class EventLog:
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         """Append one event, in one write: a process that is killed leaves whole lines."""
         line = to_json({"event": event, **values}) + "\n"
+        if self._failed:
+            return
         try:
-            if not self._failed:
-                self._file.write(line)
-        except OSError as error:
+            if self._file is None:
+                self._file = open_growing(self._path, append=self._start["resume"] is not None)
+                line = to_json({"event": "start", **self._start}) + "\n" + line
+            self._file.write(line.encode())
+        except (OSError, InputError) as error:
             self._failed = True
             words = "the log %s cannot be written (%s); the run continues without it"
-            logger.warning(words, self._path, error.strerror)
+            logger.warning(words, self._path, getattr(error, "strerror", None) or error)
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):  # such as a full disk, of which `_print` warned
+        if self._file is not None:
             self._file.close()
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file begins like a log; its run may have been killed within the first line."""
+    with path.open("rb") as file:
+        return b'{"event": "start"'.startswith(file.read(64).lstrip()[:17])
 
 
 def to_json(values: Mapping[str, Any]) -> str:

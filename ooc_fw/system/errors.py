@@ -7,6 +7,7 @@ does not converge raises no error but has a status, `ooc_fw.solver.state.Status`
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -88,17 +89,35 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
 raised: list[int] = []
 """Numbers of signals that raised outside of runs: imports of C code may raise another error."""
 
+_is_command = False  # whether this process is a command, and not that of a user of the library
+
+
+def _handle(number: int, handler: Any) -> None:
+    """Let `handler` run at a signal.
+
+    In a command, if the signal comes again before that, the system ends the process: Python cannot
+    run a handler while code in C does not return. Only a C library like that of GNU can do this.
+    """
+    signal.signal(number, handler)
+    set_once = getattr(ctypes.CDLL(None), "sysv_signal", None) if _is_command else None
+    if set_once is not None:
+        ctypes.pythonapi.PyOS_getsig.restype = ctypes.c_void_p
+        set_once(number, ctypes.c_void_p(ctypes.pythonapi.PyOS_getsig(number)))
+
 
 def _raise(number: int, _: FrameType | None) -> None:
+    _handle(number, _raise)
     raised.append(number)
     raise KeyboardInterrupt(number)
 
 
 def raise_at_signals() -> None:
-    """Let signals raise KeyboardInterrupt, unless they are ignored (``nohup``)."""
+    """Let signals raise KeyboardInterrupt in this command, unless they are ignored (``nohup``)."""
+    global _is_command
+    _is_command = True
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _raise)
+            _handle(number, _raise)
     tell = sys.unraisablehook
 
     def tell_others(lost: sys.UnraisableHookArgs) -> None:
@@ -131,12 +150,12 @@ class DeferredInterrupt:
             handlers = {number: signal.getsignal(number) for number in SIGNALS}
             self._old = {number: old for number, old in handlers.items() if callable(old)}
         for number in self._old:
-            signal.signal(number, self._note)
+            _handle(number, self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, old in self._old.items():
-            signal.signal(number, old)
+            _handle(number, old)
 
     def defer(self) -> None:
         """Only note the first signal after this call."""
@@ -161,6 +180,7 @@ class DeferredInterrupt:
             self.defers = True
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        _handle(number, self._note)
         if self.noted is not None or not self.defers:
             self.noted = number
             raise KeyboardInterrupt(number)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import mmap
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -28,8 +31,7 @@ class Output(NamedTuple):
 
     what: str  # its name in messages
     path: StrPath
-    # Tells whether an existing file comes from this command; for names that were not given by -o.
-    is_own: Callable[[Path], bool] | None = None
+    is_own: Callable[[Path], bool]  # whether an existing file is of the kind that it may replace
 
 
 def _same(one: StrPath | int, other: StrPath | int) -> bool:
@@ -63,9 +65,11 @@ def _refused(path: StrPath, error: OSError) -> InputError:
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a separate file that is not an input.
 
-    The input "-" is standard input.
+    The input "-" is standard input. The files in a folder are inputs, too, and so is each file that
+    this process has open. Temporary files of the outputs that killed commands left are removed.
     """
-    names = [os.fspath(name) for name in inputs if name is not None]
+    given = [os.fspath(name) for name in inputs if name is not None]
+    names = [*chain.from_iterable(map(_with_content, given)), *_open_files()]
     taken: dict[Path, str] = {}
     for what, path, is_own in outputs:
         target = _locate(path)
@@ -74,7 +78,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
             if is_within or _same(target, 0 if name == "-" else name):
                 read = "standard input" if name == "-" else name
                 raise InputError(f"{path} would replace the input {read}; give another name")
-        if is_own is not None and target.is_file() and not is_own(target):
+        if target.is_file() and target.stat().st_size > 0 and not is_own(target):
             raise InputError(
                 f"{path} exists, and this command writes no such files; give another name"
             )
@@ -83,7 +87,8 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             beside = _temporary(target)  # creating it tests the length of the name and the folder
             beside.touch(0o600, exist_ok=False)
-            beside.unlink()
+            beside.unlink(missing_ok=True)
+            _remove_abandoned(target)
         except OSError as error:
             raise _refused(path, error) from None
         for place, other in taken.items():
@@ -92,10 +97,37 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
         taken[target] = what
 
 
-def _temporary(target: Path) -> Path:
+def _with_content(name: str) -> Iterator[str]:
+    """A name and, if it is that of a folder, all files in it and behind its links."""
+    yield name
+    seen = set()
+    for place, folders, files in os.walk(name, followlinks=True):
+        where = os.path.realpath(place)
+        if where in seen:  # a link leads back
+            folders.clear()
+        seen.add(where)
+        yield from (os.path.join(place, file) for file in files)
+
+
+def _open_files() -> list[str]:
+    """Names of the files that this process has open."""
+    opened = glob.glob("/proc/self/fd/*")
+    return [os.path.realpath(name) for name in opened if os.path.isfile(name)]
+
+
+def _temporary(target: Path, number: str | None = None) -> Path:
     """Name of a temporary file in the folder of `target`, with at most 255 bytes."""
     stem = os.fsdecode(os.fsencode(target.name)[:241])
-    return target.with_name(f".{stem}.{os.urandom(4).hex()}.tmp")
+    return target.with_name(f".{stem}.{number or os.urandom(4).hex()}.tmp")
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove temporary files of `target` that nobody has locked, since their process was killed."""
+    pattern = _temporary(target.with_name(glob.escape(target.name)), "?" * 8).name
+    for path in target.parent.glob(pattern):
+        with contextlib.suppress(OSError), path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 @contextlib.contextmanager
@@ -113,13 +145,16 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
         try:
             # tempfile.mkstemp would give all permissions to the owner only, and ignore the umask.
             temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
-            yield temporary
-            flush_to_disk(temporary)
-            target = _locate(path)  # a folder or device may have appeared since the first check
-            if target.exists():
-                with contextlib.suppress(OSError):  # not every file system has permissions
-                    shutil.copymode(target, temporary)
-            os.replace(temporary, target)
+            with temporary.open("ab") as held:
+                with contextlib.suppress(OSError):  # not every file system has locks
+                    fcntl.flock(held, fcntl.LOCK_EX)
+                yield temporary
+                flush_to_disk(temporary)
+                target = _locate(path)  # a folder or device may have appeared since the check
+                if target.exists():
+                    with contextlib.suppress(OSError):  # not every file system has permissions
+                        shutil.copymode(target, temporary)
+                os.replace(temporary, target)
         finally:
             with contextlib.suppress(OSError):  # it may be renamed already, or its folder is gone
                 temporary.unlink()
@@ -152,17 +187,26 @@ def write_atomic(path: StrPath, data: bytes | memoryview) -> None:
         temporary.write_bytes(data)
 
 
-def open_growing(path: StrPath, *, append: bool = False) -> IO[str]:
-    """Open a text file that others may read while it grows; it is emptied unless `append`.
+def open_growing(path: StrPath, *, append: bool = False) -> IO[bytes]:
+    """Open a file that others may read while it grows; it is emptied unless `append`.
 
-    A last line without an end, which a process left that was killed, is removed.
+    A last line without an end, which a process left that was killed, is removed. OSError is raised
+    if another run has the file open in this way.
     """
-    target = _locate(path)
-    if append and target.exists() and target.stat().st_size > 0:
-        with open(target, "r+b") as file, mmap.mmap(file.fileno(), 0) as text:
+    file = open(_locate(path), "a+b", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BlockingIOError(errno.EAGAIN, "another run is writing it") from None
+    except OSError:  # not every file system has locks
+        pass
+    end = 0
+    if append and file.tell() > 0:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             end = text.rfind(b"\n") + 1
-        os.truncate(target, end)
-    return open(target, "a" if append else "w", encoding="utf-8", buffering=1)
+    file.truncate(end)
+    return file
 
 
 class Stream:

@@ -19,6 +19,7 @@ TEXTS = {
     "empty.h5": "",
     "empty.txt": "",
     "text.npy": "1\n2\n",
+    "drawing.svg": "<svg/>",
     "zero.txt": "1 0:1\n",
     "first.csv": "0,red,0\n1,red,0\n",
     "t.csv": "age,city,label\n1,2,3\n",

@@ -12,7 +12,7 @@ import pytest
 
 from ooc_fw._core.loading import Compilation
 from ooc_fw.landmarks import relative_target
-from ooc_fw.report.progress import EventLog, Progress, Waiting
+from ooc_fw.report.progress import EventLog, Progress, Waiting, is_log
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.state import SolverState
 from ooc_fw.system.errors import InputError
@@ -132,8 +132,7 @@ def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
     path, now = tmp_path / "log", [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     log = EventLog(path, tol=1e-3)
-    (start,) = events_of(path)  # a log can be followed
-    assert (start["event"], start["tol"], start["resume"]) == ("start", 1e-3, None)
+    assert not path.exists()  # the run may be refused yet
     for now[0] in (0.01, 0.05, 0.2, 0.21, 0.22):
         log(make_state(iteration=now[0], sampled_gap=float("nan")))
     state = {}
@@ -143,7 +142,8 @@ def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
         log(make_state(iteration=2, **state))
     log.write("end", {"status": "converged"})
     log.close()
-    _, *progress, end = events_of(path)
+    start, *progress, end = events_of(path)
+    assert (start["event"], start["tol"], start["resume"]) == ("start", 1e-3, None)
     assert [event["iteration"] for event in progress] == [0.01, 0.2, 1, 1, 1]
     assert progress[0]["sampled_gap"] is None
     assert 0 < progress[0]["rss_bytes"] <= progress[0]["peak_rss_bytes"]
@@ -154,18 +154,21 @@ def test_a_log_has_what_is_due_and_every_change(tmp_path, monkeypatch):
 def test_a_resumed_run_continues_the_log_after_its_last_whole_line(tmp_path, before):
     path = tmp_path / "log"
     path.write_text(before)
-    EventLog(path, resume="run.ckpt").close()
-    *kept, last = events_of(path)
+    assert is_log(path) == (before == "")
+    with Progress(quiet=True, log=EventLog(path, resume="run.ckpt")) as progress:
+        progress.end({})
+    *kept, start, _ = events_of(path)
     assert kept == [{"a": 1}] * before.count("\n")
-    assert last["resume"] == "run.ckpt"
-    EventLog(path).close()
-    assert len(events_of(path)) == 1
+    assert start["resume"] == "run.ckpt"
+    with Progress(quiet=True, log=EventLog(path)) as progress:
+        progress.end({})
+    assert len(events_of(path)) == 2
+    assert is_log(path)
 
 
 def test_an_event_is_one_write(tmp_path, monkeypatch):
     """A process may be killed between two writes."""
     log = EventLog(tmp_path / "log")
-    log.close()
     written = []
     monkeypatch.setattr(log, "_file", SimpleNamespace(write=written.append))
     log.write("end", {"choice": "x" * 100_000})
@@ -184,14 +187,16 @@ def test_time_in_a_log_is_that_of_the_run(tmp_path, monkeypatch):
     assert run.columns["elapsed_s"].tolist() == [1.0, 2.5, 4.0]
 
 
-def test_a_log_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, caplog):
-    log = EventLog(tmp_path / "log")
-    with log._file, Progress(quiet=True, log=log) as progress:
-        monkeypatch.setattr(progress._log, "_file", Gone())
-        for _ in range(3):
-            progress.end({})
+def test_a_log_that_cannot_be_written_is_one_warning(tmp_path, caplog):
+    path = tmp_path / "log"
+    with Progress(quiet=True, log=EventLog(path)) as first:
+        first.end({"status": "converged"})
+        with Progress(quiet=True, log=EventLog(path)) as progress:
+            for _ in range(3):
+                progress.end({})
     (record,) = caplog.records
-    assert "log cannot be written (Broken pipe)" in record.getMessage()
+    assert "log cannot be written (another run is writing it)" in record.getMessage()
+    assert len(events_of(path)) == 2
 
 
 START = '{"event": "start", "options": {"tol": 0.001, "stopping": "relative"}}\n'

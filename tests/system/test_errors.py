@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -81,3 +83,27 @@ def test_a_thread_that_gets_no_signals_may_have_one():
 def test_a_printed_gap_is_rounded_up(gap):
     assert gap <= float(format_gap(gap)) <= 1.01 * gap + 1e-320
     assert format_gap(None) == "unknown"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("within", ["nullcontext()", "DeferredInterrupt()"])
+def test_a_second_signal_ends_a_command_that_hangs_in_c(number, within):
+    code = f"""
+import collections, itertools
+from contextlib import nullcontext
+from ooc_fw.system.errors import DeferredInterrupt, raise_at_signals
+raise_at_signals()
+with {within}:
+    # A loop without end and without Python.
+    loop = itertools.chain(map(print, ["ready"]), itertools.repeat(0))
+    collections.deque(loop, maxlen=0)
+"""
+    words = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(number)
+        assert process.wait(60) == -number

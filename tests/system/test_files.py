@@ -10,13 +10,20 @@ import pytest
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import (
     Output,
+    _temporary,
     atomic_path,
     check_outputs,
+    open_growing,
     scratch_directory,
     write_atomic,
 )
 
 NO_FILE = "is a folder, a device or a stream"
+
+
+def output(path):
+    """An output that may replace any file."""
+    return Output("model", path, is_own=bool)
 
 
 @pytest.mark.parametrize(("name", "mode"), [("model.h5", 0o600), ("x" * 255, 0o664)])
@@ -66,7 +73,7 @@ def test_only_regular_files_are_replaced(tmp_path, make):
         with pytest.raises(InputError, match=f"{path} {NO_FILE}"):
             write_atomic(path, b"data")
         with pytest.raises(InputError, match=f"{path} {NO_FILE}"):
-            check_outputs([Output("model", path)], [])
+            check_outputs([output(path)], [])
     with pytest.raises(InputError, match=NO_FILE), atomic_path(late):
         make(late)  # while the output is written
     assert (node.lstat().st_mode, node.lstat().st_ino) == (before.st_mode, before.st_ino)
@@ -93,25 +100,58 @@ def test_files_behind_standard_streams_are_not_replaced(tmp_path):
         write_atomic(path, b"labels")
     words = "would replace the input standard input"
     with as_stream(0, path), pytest.raises(InputError, match=words):
-        check_outputs([Output("output", path)], ["-"])
+        check_outputs([output(path)], ["-"])
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):
     data, link, new = tmp_path / "data", tmp_path / "link", tmp_path / "new"
     data.write_bytes(b"rows")
     link.symlink_to("new")
-    model = Output("model", new)
-    check_outputs([model, Output("log", tmp_path / "log")], [data, None, "-", "no such file"])
+    model = output(new)
+    check_outputs([model, output(tmp_path / "log")], [data, None, "-", "no such file"])
     for outputs, inputs, words in (
-        ([model, Output("log", link)], [data], "model and log would both be"),
-        ([Output("model", data)], [data], "replace the input"),
-        ([Output("model", tmp_path / "none" / "m.h5")], [data], "No such file or directory"),
+        ([model, Output("log", link, is_own=bool)], [data], "model and log would both be"),
+        ([output(data)], [data], "replace the input"),
+        ([output(tmp_path / "none" / "m.h5")], [data], "No such file or directory"),
         ([model], [tmp_path], "replace the input"),
         ([Output("model", data, lambda _: False)], [], "this command writes no such files"),
     ):
         with pytest.raises(InputError, match=words):
             check_outputs(outputs, inputs)
     assert set(os.listdir(tmp_path)) == {"data", "link"}
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_files_in_a_folder_and_open_files_are_inputs(tmp_path, link):
+    rows, folder = tmp_path / "rows", tmp_path / "folder"
+    (folder / "part").mkdir(parents=True)
+    rows.write_bytes(b"rows")
+    link(rows, folder / "part" / "0")
+    (folder / "part" / "again").symlink_to(folder)
+    with pytest.raises(InputError, match=f"{rows} would replace the input {folder}/part/0"):
+        check_outputs([output(rows)], [folder])
+    with rows.open("rb"), pytest.raises(InputError, match="would replace the input"):
+        check_outputs([output(rows)], [])
+    check_outputs([output(rows)], [])
+
+
+def test_what_killed_processes_left_is_removed_and_what_others_write_stays(tmp_path):
+    for name in "x[1]", "y", "z" * 255:
+        path = tmp_path / name
+        left, other = _temporary(path), tmp_path / ".w.00000000.tmp"
+        left.write_bytes(b"half")
+        other.write_bytes(b"half")
+        with atomic_path(path) as temporary:
+            check_outputs([output(path)], [])
+            assert temporary.exists()
+            assert (left.exists(), other.exists()) == (False, True)
+
+
+def test_a_file_that_grows_has_one_writer(tmp_path):
+    with open_growing(tmp_path / "log"):
+        with pytest.raises(OSError, match="another run is writing it"):
+            open_growing(tmp_path / "log", append=True)
+    open_growing(tmp_path / "log").close()
 
 
 def test_a_scratch_directory_is_private_and_goes_at_the_end(tmp_path, monkeypatch):

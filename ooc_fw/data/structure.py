@@ -1,0 +1,123 @@
+"""A first look at HDF5 files: where their links lead, and whether HDF5 comes to an end in them.
+
+HDF5 runs through some damaged structures in circles, and no signal reaches Python meanwhile. A
+process of its own therefore looks first through a file of another program. The system ends it if
+one object takes too long. Files of this package hold nothing of variable length that they read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from ooc_fw.system.errors import DamageError
+
+_SECONDS = 3.0  # most processor time for the attributes of an object, or for `_TEXTS` texts
+_TEXTS = 1 << 16  # texts that are read at once
+
+
+def is_written(path: Path, *names: str) -> bool:
+    """Whether a file is HDF5 from this program, with these attributes or objects at its root."""
+    try:
+        with h5py.File(path) as file:
+            attributes = {*file.attrs}
+            found = "format_version" in attributes and {*names} <= {*attributes, *file}
+    except Exception:  # h5py raises many kinds for damaged files
+        return False
+    return found
+
+
+def is_data(path: Path) -> bool:
+    """Whether a file looks like one of ``ooc-fw convert``."""
+    return is_written(path, "n_features")
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file looks like a model."""
+    return is_written(path, "kernel")
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file looks like a checkpoint."""
+    return is_written(path, "kernel", "run")
+
+
+def linked_files(path: str) -> list[str]:
+    """Names of an HDF5 file and of all files to which its links lead.
+
+    DamageError is raised if HDF5 does not come to an end in it.
+    """
+    status = os.stat(path)
+    return _linked_files(os.path.abspath(path), (status.st_size, status.st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _linked_files(path: str, _: tuple[int, int]) -> list[str]:
+    found: list[str] = []
+    if is_data(Path(path)) or is_model(Path(path)):
+        with suppress(OSError), h5py.File(path) as file:
+            _follow(file, found)
+        return found
+    words = [sys.executable, "-P", "-m", "ooc_fw.data.structure", path]
+    where = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    silent: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with suppress(OSError):  # without another process, the file is opened as it is
+        ended = subprocess.run(words, env=where, stdout=subprocess.PIPE, check=False, **silent)
+        if ended.returncode < 0:
+            raise DamageError(
+                f"{path} is damaged: HDF5 does not come to an end in it; restore a copy or write "
+                f"it again"
+            )
+        found = json.loads(ended.stdout or "[]")
+    return found or [path]
+
+
+def _follow(file: Any, found: list[str], look: Callable[[str, Any], None] | None = None) -> None:
+    """Append the names of a file and of those behind its links; `look` at each of their objects."""
+    if file.filename in found:
+        return
+    found.append(file.filename)
+
+    def note(name: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            with suppress(Exception):  # there may be no such file
+                _follow(file[name].file, found, look)
+
+    with suppress(Exception):  # whoever uses what is damaged names it
+        file.visititems_links(note)
+        if look is not None:
+            look("", file)
+            file.visititems(look)
+
+
+def _look(_: str, node: Any) -> None:
+    """Read the attributes and texts of an object; the system ends this process in a circle."""
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+    with suppress(Exception):
+        dict(node.attrs)
+    with suppress(Exception):
+        if node.chunks is not None:
+            signal.setitimer(signal.ITIMER_PROF, 20 * _SECONDS)  # there may be 10^8 chunks
+            node.id.get_num_chunks()
+        if node.dtype.hasobject:
+            for start in range(0, len(node), _TEXTS):
+                signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+                node[start : start + _TEXTS]
+
+
+if __name__ == "__main__":
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+    names: list[str] = []
+    with h5py.File(sys.argv[1]) as looked_at:
+        _follow(looked_at, names, _look)
+    print(json.dumps(names))
