@@ -152,6 +152,7 @@ class CSVTable(TextInput, Table):
         super().__init__(path, live=live)
         self._delimiter = options.delimiter or ""
         self._given = options.names  # names of a table whose file has none
+        self._is_later = options.like is not None  # such rows may lack the last columns
         self._names: list[str] = []  # names of all columns, in order
         self._quoting = scanning.BEGIN  # state of quotes at the end of the text read so far
         try:
@@ -174,13 +175,14 @@ class CSVTable(TextInput, Table):
         names = [name.strip() for name in cells]
         given = [*self._given]
         if given and not {*names} <= {*given}:  # else the first line has these names
-            if len(given) != len(names):
+            self.header = False
+            if len(names) > len(given) or (len(names) < len(given) and not self._is_later):
                 raise InputError(
                     f"{self.name} has {len(names)} columns without names, and {len(given)} names "
                     f"are given (--names, or those of training); give one name a column"
                 )
-            self._names = given
-            self.kinds = dict.fromkeys(given, TEXT)
+            self._names = given[: len(names)]
+            self.kinds = dict.fromkeys(self._names, TEXT)
             return block
         if header is False and not given:
             self.header = False
@@ -254,7 +256,7 @@ class CSVTable(TextInput, Table):
                 row = codes.index(code).as_py()
                 way = f"correct the row, or train with --one-hot {name}, --dates {name} or --drop "
                 way += name
-                if block.first_line + row == 1 and (self._given or not self.header):
+                if block.first_line + row == 1 and not self.header:
                     way = "delete the line if it names the columns, since there is no header"
                 raise InputError(
                     f"{self._place(block, row)}: column {name!r} does not hold a number but "

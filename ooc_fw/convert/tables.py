@@ -207,15 +207,16 @@ class TableRecord:
         uses = {name: "words" if is_hot else "numbers" for name, is_hot in are_hot}
         uses |= dict.fromkeys(self.dates, "dates") | dict.fromkeys(self.encodings, "words")
         n = len(table.kinds)
-        if self.width not in (None, n):
+        if self.width not in (None, n) and not table.header:
             # Rows to predict may lack what follows the features, or a label that comes last.
-            last = max(map(int, uses))
-            others = {*range(self.width)} - {*map(int, uses)}
-            may_lack = last < min(n, *others) or self.label == str(n) == str(self.width - 1)
+            order = [*(self.names or map(str, range(self.width)))]
+            places = {order.index(name) for name in uses}
+            others = {*range(self.width)} - places
+            may_lack = max(places) < min(n, *others) or order[n:] == [self.label]
             if label is not None or n > self.width or not may_lack:
                 raise InputError(
-                    f"{table.name} has {n} columns and {of} has {self.width}; without names they "
-                    f"are known by their place: give rows with as many, in the same order"
+                    f"{table.name} has {n} columns and {of} has {self.width}; without a header "
+                    f"they are known by their place: give rows with as many, in the same order"
                 )
         if label in uses:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")

@@ -73,7 +73,7 @@ def test_names_of_columns_without_a_header(run, tmp_path, monkeypatch, names):
     (tmp_path / "names.txt").write_text("c\na\ny\n")
     _, train = run("p,1,0\nq,2,1\n", "train.h5", label="y", one_hot=["c"], names=names)
     assert train.columns == ["c=p", "c=q", "a"]
-    for text in ("q,5,1\np,6,0\n", "a,c,y\n5,q,1\n6,p,0\n", "c,a\nq,5\np,6\n"):
+    for text in ("q,5,1\np,6,0\n", "a,c,y\n5,q,1\n6,p,0\n", "c,a\nq,5\np,6\n", "q,5\np,6\n"):
         _, later = run(text, like=tmp_path / "train.h5")
         assert later.X.tolist() == [[0, 1, 5], [1, 0, 6]]
     run("c,a,y\np,1,0\nq,2,1\n", "named.h5", label="y", one_hot=["c"])
