@@ -16,7 +16,9 @@ from ooc_fw.cli import common
 from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import like_classes
+from ooc_fw.data.opening import input_files
 from ooc_fw.data.rows import AnyArray, Float64Array
+from ooc_fw.data.structure import is_model
 from ooc_fw.model.machines import as_class_values
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.threshold is not None:
         raise InputError("--threshold and --false-alarms contradict each other; leave one out")
     if args.save is not None:
-        check_outputs([Output("model", args.save, common.is_model)], [args.data])
+        check_outputs([Output("model", args.save, is_model)], input_files([args.data]))
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     common.print_result(args, result, _lines(result))
