@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         scope = "chunk"  # the rows that the stream keeps, and the last chunk
     elif model.kind != "exact":
         scope = "span"
+    of_table = {} if model.table is None else {"label": json.loads(model.table)["label"]}
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
@@ -110,7 +112,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "classes": [format_label(value) for value in classes],
         "scaling": model.scaling and model.scaling.kind,
         "log1p": model.scaling and model.scaling.log1p,
-        **{name: model.origin.get(name) for name in ("x_name", "label", "labels_as")},
+        **dict.fromkeys(("x_name", "label", "labels_as")) | of_table | model.origin,
         "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }

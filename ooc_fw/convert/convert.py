@@ -197,6 +197,7 @@ class _Conversion:
         new = options.labels_as
         if new is None and like is not None:
             new = like.origin.get("labels_as")
+        self.labels_as = new
         words = () if like is None else like.words
         label_of = None if new is None else label_map(new)
         labels = readers.LabelNumbers(words, label_of, ", ".join(names))
@@ -299,10 +300,9 @@ class _Conversion:
         if self.n_columns > n_features:
             n_more = self.n_columns - n_features
             self.notes.append(f"{n_more} features beyond {n_features} are left out")
-        origin = encoder.origin
-        if encoder.labels.new is not None and encoder.labelled:
-            pairs = sorted(encoder.labels.new.items())
-            origin = {**origin, "labels_as": ",".join(map("=".join, pairs))}
+        origin = dict(encoder.origin)
+        if self.labels_as is not None and encoder.labelled:
+            origin["labels_as"] = self.labels_as
         return Layout(
             n_rows=self.n_rows,
             n_features=n_features,

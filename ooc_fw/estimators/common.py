@@ -144,6 +144,7 @@ class Trainer(BaseEstimator):
             file `X`. `FrankWolfeOneClass` ignores it.
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
+            Like `y`, they have the order of the rows before any conversion.
             They must not be negative; rows of weight 0 are left out. A file may have weights of its
             own (``convert --weight``).
         checkpoint, checkpoint_every : path, and seconds or text such as "5m"

@@ -182,3 +182,78 @@ def test_labels_are_the_same_whichever_way(ooc_fw, paths, monkeypatch, name, for
     if form == MODELS[name].split()[0]:
         labels = ["--labels", "y.npy"] * ("outside" in name)
         ooc_fw("certify", path, form, *labels).done()
+
+
+@pytest.mark.parametrize("kind", ["csv", "txt", "npy"])
+def test_a_join_of_labels_is_remembered(ooc_fw, tmp_path, monkeypatch, kind):
+    """By the model, the parts of its file and files like it: raw labels are joined the same way."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = rng.integers(1, 5, 120)
+    X = rng.normal(size=(120, 3)) + 2 * np.eye(5, 3)[y - 1]
+    rows = [",".join(map(str, row)) for row in np.column_stack([X, y]).tolist()]
+    Path("t.csv").write_text("\n".join(["a,b,c,kind", *rows, ""]))
+    lines = [
+        f"{k} " + " ".join(f"{j}:{v}" for j, v in enumerate(x, 1))
+        for k, x in zip(y, X, strict=True)
+    ]
+    Path("t.txt").write_text("\n".join([*lines, ""]))
+    np.save("t.npy", X)
+    np.save("y.npy", y)
+    labels = {"csv": ["--label", "kind"], "txt": [], "npy": ["--labels", "y.npy"]}[kind]
+    outside = labels * (kind == "npy")
+    data, join = f"t.{kind}", "1=1,3=1,*=0"
+    ooc_fw("convert", data, "j.h5", "--labels-as", join, "--scale", "maxabs", *labels).done()
+    ooc_fw("split", "j.h5", "part.h5", "rest.h5").done()
+    ooc_fw("train", "part.h5", "-o", "m.h5", "--quiet").done()
+    assert join in ooc_fw("info", "m.h5").done().out
+    expected = ooc_fw("evaluate", "m.h5", "j.h5", "--json").done().json()
+    assert expected["accuracy"] > 0.8
+    assert ooc_fw("evaluate", "m.h5", data, *outside, "--json").done().json() == expected
+    for like in ("m.h5", "rest.h5"):
+        ooc_fw("convert", data, "like.h5", "--like", like, *outside).done()
+        assert ooc_fw("evaluate", "m.h5", "like.h5", "--json").done().json() == expected
+    ooc_fw("train", data, *outside, "--stream", "--resume", "m.h5", "-o", "u.h5").done()
+    assert ooc_fw("evaluate", "u.h5", data, *outside, "--json").done().json()["accuracy"] > 0.8
+
+
+def test_another_layer_than_that_of_training_is_told(ooc_fw, paths, monkeypatch):
+    monkeypatch.chdir(paths)
+    for command in ("evaluate", "predict"):
+        run = ooc_fw(command, "raw.model.h5", "cells.h5ad", "--x-name", "X").done()
+        assert (
+            "the rows of cells.h5ad are its X, but the training rows were layers/counts" in run.err
+        )
+    told = ooc_fw("info", "joined.model.h5").done().words
+    assert "x_name layers/counts label kind labels_as" in told
+    cells = anndata.read_h5ad("cells.h5ad")
+    model = load_model("raw.model.h5")
+    assert model.predict(cells).tolist() == model.predict(np.load("counts.npy")).tolist()
+    like = "convert", "cells.h5ad", "like.h5", "--like", "all.model.h5"
+    assert ooc_fw(*like).done().err.count("layers/counts") == 0
+    assert model.predict("like.h5").tolist() == model.predict(cells).tolist()
+    assert "training rows were layers/counts" in ooc_fw(*like, "--x-name", "X").done().err
+
+
+def test_rows_without_names_may_lack_what_follows_the_features(ooc_fw, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},{'yes' if a > b else 'no'},{c}" for a, b, c in rng.integers(0, 99, (80, 3))]
+    Path("t.csv").write_text("\n".join([*rows, ""]))
+    for width in (2, 3):
+        short = [",".join(row.split(",")[:width]) for row in rows]
+        Path(f"{width}.csv").write_text("\n".join([*short, ""]))
+    ooc_fw("convert", "t.csv", "t.h5", "--no-header", "--label", 2, "--drop", 3).done()
+    ooc_fw("train", "t.h5", "-o", "m.h5", "--quiet").done()
+    expected = ooc_fw("predict", "m.h5", "t.csv").done().out
+    for width in (2, 3):
+        assert ooc_fw("predict", "m.h5", f"{width}.csv").done().out == expected
+    ooc_fw("convert", "2.csv", "2.h5", "--like", "m.h5").done()
+    assert ooc_fw("predict", "m.h5", "2.h5").done().out == expected
+    ooc_fw("evaluate", "m.h5", "2.csv").assert_refused("has no column '2'")
+    Path("1.csv").write_text("1\n2\n")
+    ooc_fw("predict", "m.h5", "1.csv").assert_refused("1 columns", "has 4", "by their place")
+    # Without its label in front, a row would be read one place off.
+    ooc_fw("convert", "t.csv", "t.h5", "--no-header", "--label", 0, "--drop", "2,3").done()
+    ooc_fw("train", "t.h5", "-o", "m.h5", "--quiet").done()
+    ooc_fw("predict", "m.h5", "3.csv").assert_refused("has 3 columns", "by their place")
