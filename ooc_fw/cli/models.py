@@ -93,7 +93,10 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         scope = "chunk"  # the rows that the stream keeps, and the last chunk
     elif model.kind != "exact":
         scope = "span"
-    of_table = {} if model.table is None else {"label": json.loads(model.table)["label"]}
+    origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as"))
+    if model.table is not None:
+        origin["label"] = json.loads(model.table)["label"]
+    origin |= model.origin
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
@@ -112,7 +115,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "classes": [format_label(value) for value in classes],
         "scaling": model.scaling and model.scaling.kind,
         "log1p": model.scaling and model.scaling.log1p,
-        **dict.fromkeys(("x_name", "label", "labels_as")) | of_table | model.origin,
+        **origin,
         "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }
