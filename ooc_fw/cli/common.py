@@ -33,7 +33,8 @@ def open_data(
     """Open the source that DATA names, by the origin of a model; `labels` says if they matter."""
     names = ("label", "labels", "x_name", "missing_labels") if labels else ("x_name",)
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
-    source = open_source(args.data, like=like or {}, **given)
+    like = {**(like or {}), **({} if labels else {"label": "y"})}
+    source = open_source(args.data, like=like, **given)
     source.fills_missing = vars(args).get("fill_missing") is not None
     return source
 

@@ -73,7 +73,7 @@ class Model:
     columns: tuple[str, ...] | None = None  # names of the features, if they are known
     table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
     # Where the training rows come from, see `RowSource.origin`.
-    origin: Mapping[str, str] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
     # A bit for each training row (`numpy.packbits`): 0 if its weight is 0. None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
     run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
@@ -241,7 +241,7 @@ class Model:
             blocks = (rows for _, rows in rows_of_table(self, table))
             parts = decide(self, like_training(self, blocks), **how)
             return np.concatenate([none, *parts])
-        with borrow_source(X, like=self.origin) as source:
+        with borrow_source(X, like=self.origin | {"label": "y"}) as source:
             parts = decide(self, source, dask=dask, **how)
             values = np.concatenate([none, *parts])
             if X is not source and source.ids is not None:
@@ -310,7 +310,10 @@ class Model:
         It is the root mean square derivative of the decision value, or the prediction, by the
         column, times the standard deviation of the column.
         """
-        with borrow_source(X, like=self.origin) as source, borrow_workers(dask, threads) as workers:
+        with (
+            borrow_source(X, like=self.origin | {"label": "y"}) as source,
+            borrow_workers(dask, threads) as workers,
+        ):
             return importance_of(self, source, rows, on_rows or (lambda _: None), workers)
 
     def certify(

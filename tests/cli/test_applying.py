@@ -6,6 +6,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -219,8 +220,8 @@ def test_a_join_of_labels_is_remembered(ooc_fw, tmp_path, monkeypatch, kind):
 
 def test_another_layer_than_that_of_training_is_told(ooc_fw, paths, monkeypatch):
     monkeypatch.chdir(paths)
-    for command in ("evaluate", "predict"):
-        run = ooc_fw(command, "raw.model.h5", "cells.h5ad", "--x-name", "X").done()
+    for command, *label in (["evaluate", "--label", "kind"], ["predict"]):
+        run = ooc_fw(command, "raw.model.h5", "cells.h5ad", "--x-name", "X", *label).done()
         assert (
             "the rows of cells.h5ad are its X, but the training rows were layers/counts" in run.err
         )
@@ -233,6 +234,24 @@ def test_another_layer_than_that_of_training_is_told(ooc_fw, paths, monkeypatch)
     assert ooc_fw(*like).done().err.count("layers/counts") == 0
     assert model.predict("like.h5").tolist() == model.predict(cells).tolist()
     assert "training rows were layers/counts" in ooc_fw(*like, "--x-name", "X").done().err
+
+
+def test_labels_of_other_rows_are_not_those_of_training(ooc_fw, tmp_path, monkeypatch):
+    """Even if there are as many: whoever names other rows names their labels."""
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    with h5py.File("two.h5", "w") as file:
+        file["X_train"], file["y_train"] = X[:40], X[:40, 0] > 0
+        file["X_test"], file["y_test"] = X[40:], X[40:, 0] > 0
+        file["X_more"] = X
+    train = "train", "two.h5", "--x-name", "X_train", "--label", "y_train", "-o", "m.h5"
+    ooc_fw(*train).done()
+    assert ooc_fw("evaluate", "m.h5", "two.h5", "--json").done().json()["n_rows"] == 40
+    test = "m.h5", "two.h5", "--x-name", "X_test"
+    ooc_fw("evaluate", *test).assert_refused("has no labels; name them (--label)")
+    told = ooc_fw("evaluate", *test, "--label", "y_test").done().err
+    assert "the rows of two.h5 are its X_test, but the training rows were X_train" in told
+    ooc_fw("predict", "m.h5", "two.h5", "--x-name", "X_more").done()
 
 
 def test_rows_without_names_may_lack_what_follows_the_features(ooc_fw, tmp_path, monkeypatch):
