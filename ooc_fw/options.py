@@ -115,7 +115,7 @@ class Option:
         elif is_number and 0 < value < LEAST:
             text += f" of at least {LEAST:g}"
         if is_number and value > self.high:
-            text += f", at most {self.high:g}"
+            text += f", at most {self.high}"
         return f"{words} or {text}" if words else text
 
 
@@ -183,6 +183,8 @@ def _share(text: str) -> float:
 
 def _column_names(text: str) -> list[str]:
     """Parse names with commas between them; a name that contains a comma is quoted."""
+    if {"\n", "\r"} & {*text}:
+        raise InputError(f"must be names with commas between them, in one line, not {text!r}")
     return [name.strip() for line in csv.reader([text]) for name in line]
 
 
@@ -201,6 +203,8 @@ POSITIVE: dict[str, Any] = {"low": LEAST, "high": 1e100}
 COUNT: dict[str, Any] = {"low": 1, "whole": True, "metavar": "N"}
 _SEED = COUNT | {"low": 0}
 _INT32 = COUNT | {"high": 2**31 - 1}
+MAX_FEATURES = 1 << 26
+"""Most features of a file: statistics of columns take up to 64 bytes for each."""
 _VERTICES = COUNT | {"low": START_ROWS}
 _COLUMNS: dict[str, Any] = {"read": _column_names, "metavar": "COLUMNS", "many": True}
 DURATION = POSITIVE | {"unit": " of seconds", "read": _duration, "metavar": "TIME"}
@@ -347,7 +351,7 @@ class ConvertOptions(_Checked):
     )
     scale: str = option(
         "none",
-        "scale columns of numbers: none, minmax, maxabs or standard; --one-hot stays 0 and 1",
+        "scale columns of numbers: none, minmax, maxabs or standard; not those of --one-hot",
         choices=SCALINGS,
         metavar="KIND",
     )
@@ -364,7 +368,7 @@ class ConvertOptions(_Checked):
     n_features: int | None = option(
         None,
         "number of features; those beyond it are dropped (default: as many as the widest row)",
-        **_INT32,
+        **COUNT | {"high": MAX_FEATURES},
     )
     compression: str = option(
         "none", "gzip makes a smaller file, which is slower to read", choices=("none", "gzip")

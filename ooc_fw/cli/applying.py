@@ -93,6 +93,13 @@ def apply_model(
             start = stop
 
 
+def refuse_table(data: str, why: str = "") -> None:
+    """Raise InputError if DATA is a table; `why` it has to be converted goes into the sentence."""
+    if detect_format(data, is_table=bool(why)) in TABLES:
+        like = f"convert it like the training data: {conversion(data)} --like TRAIN.h5"
+        raise InputError(f"{data} is a table{why}; {like}")
+
+
 def parsed_rows(
     model: Model, args: argparse.Namespace, *, with_labels: bool
 ) -> Iterator[tuple[AnyArray, Rows]] | None:
@@ -105,12 +112,11 @@ def parsed_rows(
     if not is_table and kind != "libsvm":
         return None
     why = f"is not for tables and text such as {args.data}; convert them (ooc-fw convert)"
+    others = ["x_name"] if is_table else ["label", "labels", "x_name"]
+    common.refuse_given(args, others, f"has no meaning for {args.data}; leave it out")
     common.refuse_given(args, ["dask"] + ["fill_missing"] * is_table, why)
     if is_table and model.table is None:
-        raise InputError(
-            f"{args.data} is a table, and the model does not know how to turn columns into "
-            f"features; convert it like the training data: {conversion(args.data)} --like TRAIN.h5"
-        )
+        refuse_table(args.data, ", and the model does not know how to turn columns into features")
     blocks = _parsed(model, args, kind if is_table else "", with_labels=with_labels)
     if with_labels and "labels_as" in model.origin:
         new = label_map(model.origin["labels_as"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.applying import open_model
+from ooc_fw.cli.applying import open_model, refuse_table
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import to_onnx
@@ -23,6 +23,7 @@ from ooc_fw.system.files import Output, check_outputs, write_atomic
 def certify(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
+    refuse_table(args.data)
     with (
         common.open_data(args, model.origin) as source,
         Waiting("certify", source.n_rows, quiet=args.quiet) as tell,
@@ -53,6 +54,7 @@ def importance(args: argparse.Namespace) -> int:
         check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows
+    refuse_table(args.data)
     with (
         common.open_data(args, model.origin, labels=False) as source,
         common.open_workers(args) as workers,

@@ -24,6 +24,9 @@ from ooc_fw.model.record import Model
 from ooc_fw.system import files
 from ooc_fw.system.errors import InputError, format_label, printable
 
+# Suffixes of files that are not text.
+_NO_TEXT = (".h5", ".hdf5", ".h5ad", ".zarr", ".npy", ".npz", ".parquet", ".arrow", ".onnx")
+
 
 def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
@@ -90,7 +93,7 @@ def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table
     is_plain = not (is_table or args.decision or args.probability)
     reasons = {
         f"{args.output}: predictions are text; give -o FILE.csv, or another name for lines": (
-            args.output.lower().endswith((".h5", ".hdf5"))
+            args.output.lower().endswith(_NO_TEXT)
         ),
         "--json needs -o FILE, where the predictions go": args.json and args.output == "-",
         f"labels of {args.model} have line breaks, which lines cannot hold; give -o FILE.csv": (

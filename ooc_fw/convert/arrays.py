@@ -86,8 +86,19 @@ class ArrayEncoder(readers.Encoder):
         self._n_unlabelled = of_all - sum(one.source.n_rows for one in inputs)
 
     def parse(self, reader: Reader, block: tuple[int, Any, Any]) -> ParsedBlock:  # noqa: D102
+        assert isinstance(reader, ArrayInput)
         start, rows, labels = block
-        place = place_from(reader.name, start)
+        # Numbers of the rows in the input, where others may lack a label.
+        source = reader.source
+        stop = start + len(rows)
+        ids = source.row_ids(start, stop)
+        first = int(source.row_ids(start - 1, start)[0]) + 1 if start > 0 else 0
+        end = int(ids[-1]) + 1 if stop < source.n_rows else source.n_input
+        in_input = place_from(reader.name, 0)
+
+        def place(row: int) -> str:
+            return in_input(int(ids[row]))
+
         if not isinstance(rows, CSRRows):
             rows = CSRRows.from_dense(rows.astype(np.float64))
         rows = replace(rows, data=rows.data.astype(np.float64, copy=False))
@@ -110,7 +121,8 @@ class ArrayEncoder(readers.Encoder):
             labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")
-        return ParsedBlock(labels, rows, self._width)
+        counts = {"unlabelled": end - first - len(rows)}
+        return ParsedBlock(labels, rows, self._width, counts=counts, kept=ids - first)
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"column {str(column if self.columns is None else self.columns[column])!r}"

@@ -195,7 +195,8 @@ class CSVTable(TextInput, Table):
         if numbers and not header:
             raise InputError(
                 f"the first line of {self.name} holds numbers, not names of columns "
-                f"({numbers[0]}); give --no-header if it is a row, or --header if it has the names"
+                f"({numbers[0]}); write a line of names above it, or convert with "
+                f"--no-header if it is a row, with --header if it has the names"
             )
         self._names = [  # a nameless column gets its place as a name, unless another has it
             name or f"{'unnamed ' * (str(place) in names)}{place}"
@@ -204,7 +205,8 @@ class CSVTable(TextInput, Table):
         if len({*self._names}) < len(names) or max(map(len, names)) > readers.MAX_NAME:
             raise InputError(
                 f"{self.name} has two columns of one name, or a name of more than "
-                f"{readers.MAX_NAME} letters; rename it, or give --no-header if there are no names"
+                f"{readers.MAX_NAME} letters; rename it, or convert with --no-header if "
+                f"there are no names"
             )
         # Data frames write the names of their rows into a nameless first column.
         has_index = len(names) > 1 and not names[0] and all(names[1:])

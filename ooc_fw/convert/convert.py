@@ -36,11 +36,9 @@ from ooc_fw.data.scaling import Scaling, are_constant
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.structure import is_data
-from ooc_fw.options import ConvertOptions
+from ooc_fw.options import MAX_FEATURES, ConvertOptions
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import Output, StrPath, atomic_path, check_outputs, naming
-
-MAX_FEATURES = 1 << 26  # statistics take up to 64 bytes per column
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def convert(
     *,
     progress: Progress | None = None,
 ) -> ConversionReport:
-    """Convert LIBSVM text or tables to an HDF5 file, in memory that does not depend on their size.
+    """Convert text, tables or arrays to an HDF5 file, in memory that does not depend on their size.
 
     The inputs have one format and are read one after the other; "-" is standard input (text or
     CSV). The output is replaced as a whole after success, and is not touched after an error:
@@ -234,6 +232,7 @@ class _Conversion:
         self.name = ", ".join(reader.name for reader in self.inputs)
         self.ranges = ColumnRanges(options.scale)  # ranges of the columns of parsed rows
         self.n_rows = 0
+        self.n_input = 0  # with rows that lack a label
         self.n_columns = 0  # number of columns of the widest row
         self.notes: list[str] = []
 
@@ -271,7 +270,9 @@ class _Conversion:
                 f"{MAX_FEATURES}; if it is a stray one, leave wide features out with --n-features"
             )
         self.ranges.add(known)
-        row_ids = np.arange(self.n_rows, self.n_rows + len(block.rows))
+        kept = np.arange(len(block.rows)) if block.kept is None else block.kept
+        row_ids = self.n_input + kept
+        self.n_input += len(block.rows) + block.counts.get("unlabelled", 0)
         keys = shuffle_keys(row_ids, self.options.seed) if self.encoder.n_encoded else None
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
@@ -305,6 +306,7 @@ class _Conversion:
             origin["labels_as"] = self.labels_as
         return Layout(
             n_rows=self.n_rows,
+            n_input=self.n_input,
             n_features=n_features,
             n_stored=self.ranges.n_stored,
             sparse=self._is_sparse(n_features),

@@ -139,7 +139,8 @@ class TableEncoder(Encoder):
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
         words = [columns[name] for name in record.encodings]
-        return ParsedBlock(numbers, CSRRows.from_dense(values), 0, words, counts, weights, sums)
+        rows = CSRRows.from_dense(values)
+        return ParsedBlock(numbers, rows, 0, words, counts, weights, sums, kept)
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
         self._counts.update(block.counts)

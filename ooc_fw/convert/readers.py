@@ -79,6 +79,7 @@ class ParsedBlock:
     counts: Mapping[str, int] = field(default_factory=dict)  # counts for `Encoder.notes`
     weights: Float64Array | None = None  # (n_rows,): weight of each row; None: all weigh 1
     sums: Float64Array | None = None  # sum of each column, and the number of its missing values
+    kept: Int64Array | None = None  # places of the rows in the block; None if all have labels
 
 
 def are_wrong(values: AnyArray, log1p: bool) -> AnyArray:

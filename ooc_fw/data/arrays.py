@@ -27,6 +27,8 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
+_HOST_DEVICES = (1, 3)  # of DLPack: memory of the processor, also pinned for CUDA
+
 Read: TypeAlias = Callable[[int, int], AnyArray]  # reads the elements or rows start:stop
 
 
@@ -217,9 +219,19 @@ def place_of(node: Any) -> str:
 
 
 def check_unmasked(data: Any) -> None:
-    """Raise InputError for a masked array, since other code would use its masked values."""
+    """Raise InputError for a masked array, whose values others would use, and for one on a GPU."""
     if isinstance(data, np.ma.MaskedArray):
         raise InputError("rows and labels cannot be masked arrays; fill them (filled() in numpy)")
+    device = getattr(data, "__dlpack_device__", None)
+    on_host = device is None or int(device()[0]) in _HOST_DEVICES
+    dtype = getattr(data, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind == "V":  # bfloat16 of ml_dtypes, records
+        raise InputError(f"values of type {dtype} are not NumPy's numbers; convert them to float32")
+    if hasattr(data, "__cuda_array_interface__") or not on_host:
+        raise InputError(
+            f"this {type(data).__name__} is not in the memory of the processor; copy it to the "
+            f"host first (.cpu() in PyTorch, .get() in CuPy)"
+        )
 
 
 def open_npy(path: str) -> FileArray:
@@ -333,7 +345,8 @@ def _reader(node: Any, dtype: Any) -> Read:
 def _in_chunks(node: Any, chunk: tuple[int, ...], dtype: Any) -> DecodedChunks:
     """An array in chunks of this shape; InputError if chunks are too large or too many for RAM."""
     n_rows = node.shape[0]
-    if math.prod(chunk) * node.dtype.itemsize > 2 << 30 or n_rows // chunk[0] > 10**8:
+    width = math.prod(node.shape[1:])  # chunks of some columns are decoded with their neighbours
+    if chunk[0] * width * node.dtype.itemsize > 2 << 30 or n_rows // chunk[0] > 10**8:
         raise InputError(
             f"{place_of(node)}, of shape {tuple(node.shape)}, is in chunks of {tuple(chunk)} "
             f"values, and a chunk is decoded whole; write it in chunks of a few MiB"

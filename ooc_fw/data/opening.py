@@ -228,7 +228,7 @@ def train_test_split(
     stratify: bool = False,
     groups: Any = None,
 ) -> tuple[SubsetSource, SubsetSource]:
-    """Split labelled rows into two random parts, without loading or copying them.
+    """Split rows into two random parts, without loading or copying them.
 
     If the file is marked as shuffled, the test part is one run of consecutive rows, which may
     continue at row 0. For other data it is a random choice of single rows.

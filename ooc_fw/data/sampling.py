@@ -68,7 +68,7 @@ class BlockSampler(Sampler):
 def choose_sampler(
     n_rows: int, chunk_rows: int, shuffled: bool | None, in_memory: bool, labels: AnyArray
 ) -> Sampler:
-    """Sampler for the rows of a file; if it has no mark, the order of `labels` shows a shuffle."""
+    """Sampler for the rows of a file; the order of `labels` shows a shuffle without a mark, too."""
     if shuffled or looks_shuffled(labels):
         return Sampler(n_rows)
     return Sampler(n_rows, n_rows if in_memory else chunk_rows)

@@ -194,8 +194,10 @@ class Trainer(BaseEstimator):
             raise KeyboardInterrupt(interrupt.noted)  # it came after training, and lost nothing
         why = fitted.why_inexact()
         if why is not None:
-            rounding = fitted.model.status == Status.ROUNDING
-            advice = "" if rounding else "; allow more with max_iter or tol"
+            limits = {Status.MAX_ITER: "max_iter", Status.TIME_LIMIT: "max_time"}
+            limits[Status.SUPPORT_LIMIT] = "memory_limit"
+            limit = limits.get(Status(fitted.model.status))
+            advice = "" if limit is None else f"; allow more with {limit}, or a larger tol"
             warnings.warn(f"{why}{advice}", ConvergenceWarning, stacklevel=2)
         return self
 

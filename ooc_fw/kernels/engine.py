@@ -104,7 +104,7 @@ class Engine:
             self.evaluations += n
 
     def prepare(self, rows: Rows, exact: bool = False) -> Operand:
-        """Rows with all that their products need; O(stored values).
+        """Rows with all that their products need.
 
         InputError is raised if a product or a kernel value of a row is too large for float32.
         """

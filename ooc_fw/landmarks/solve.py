@@ -11,6 +11,7 @@ with weights for all rows, from a checkpoint, needs no work on the sample.
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ from ooc_fw.solver.plan import Plan, Session, lend_workers
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 
 def solve_landmarks(
@@ -111,6 +114,9 @@ class _Run(Surroundings):
             status = self.status_of(self._run)
             if not status.reached and self.chosen and self.newton is not self.pilot:
                 self.save(now=True)
+            elif not status.reached and self.session.checkpoint is not None:
+                words = "the run ended before all landmarks were chosen: it leaves no checkpoint"
+                logger.warning(words)
             solution = self._solution(self._certify_stopped(status))
         return self._to_optimum(solution) if to_optimum else solution
 

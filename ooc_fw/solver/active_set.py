@@ -290,7 +290,7 @@ class ActiveSet:
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the gradient anew from float64 kernel values; costs at most m^2 / 2 of them.
+        """Compute the gradient anew from float64 kernel values, of which it takes some m^2 / 2.
 
         The rounding of float32 steps is in proportion to the weight that they move. Therefore steps
         and refreshes in turn converge far below float32 precision. If few weights have moved since

@@ -1,8 +1,8 @@
 """Storage of a growing active set: arrays, rows, and rows of kernel values within a budget.
 
 A row of kernel values holds the values between one vertex and all vertices. As long as all rows
-fit, they are the whole symmetric block, and no value is computed twice. If not, they are a cache,
-and the row that was not used for the longest time goes first.
+fit, they are the whole symmetric block, and steps compute each value once. If not, they are a
+cache, and the row that was not used for the longest time goes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outputs: every file that a command or the Python API writes is opened here.
+"""Outputs: the rules for every file that a command or the Python API writes.
 
 An output is a regular file. It appears whole or not at all, even after a power cut. If its name is
 a symbolic link, it replaces the target and keeps the link. Folders, devices, pipes and standard

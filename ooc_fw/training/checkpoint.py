@@ -108,7 +108,10 @@ class Resumed:
     def options(self, options: Options) -> Options:
         """The options with the kind of model of the checkpoint; InputError for another kind."""
         before = self.run["landmarks"]
-        if options.landmarks not in (None, before) or (options.exact and before is not None):
+        asked = options.landmarks
+        if asked is not None:  # a run takes at most all rows
+            asked = min(asked, self.run["identity"]["data"]["n_rows"])
+        if asked not in (None, before) or (options.exact and before is not None):
             given = "--exact" if options.exact else "--landmarks"
             kind = "an exact model" if before is None else f"a model with {before} landmarks"
             raise InputError(

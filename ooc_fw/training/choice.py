@@ -120,7 +120,7 @@ def check_options(task: str, options: TrainOptions) -> None:
 def why_exact(options: TrainOptions) -> str | None:
     """Why the options alone make the model exact; None if this depends on the rows."""
     reasons = {
-        "no landmarks are wanted": options.exact,
+        "as asked": options.exact,
         f"method {options.method}": options.method != "auto",
         f"the {options.lmo} oracle": options.lmo != "auto",
         "the start from the farthest pair": options.start != "random",

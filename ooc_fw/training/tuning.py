@@ -164,7 +164,7 @@ def tune(
     groups
         As for `ooc_fw.train_test_split`: rows of one group do not judge a model of others of it.
     callbacks, say
-        `callbacks` hear of every iteration; `say` gets a sentence for each sample and candidate.
+        `callbacks` are as for `ooc_fw.solve`; `say` gets a sentence for each sample and candidate.
     **options
         Fields of `TuneOptions` (`Cs`, `gammas`, `kernel`, `task`, `metric`, ...), of
         `TrainOptions`, the kernel and the task (`degree`, `epsilon`, ...). `max_time` limits the

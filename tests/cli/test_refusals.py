@@ -18,6 +18,7 @@ help nothing => there is no guide 'nothing'; the topics are
 
 convert d.txt => convert needs IN and OUT.h5
 convert d.txt new.h5 --dense --sparse => not allowed with
+convert d.txt new.h5 --n-features 67108865 => --n-features: must be => at most 67108864, not
 convert d.txt new.h5 --seed -1 => --seed: must be a whole number
 convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
 convert t.csv new.h5 --label label --labels-as 4=2 => has the label 3
@@ -50,7 +51,7 @@ train d.h5 --method newton => 'newton'
 train d.h5 --lmo half => --lmo: must be one of auto, full, sampled
 train d.h5 --C nan => --C: must be a positive number, not 'nan'
 train d.h5 --gamma 0 => --gamma: must be auto, scale or a positive number, not '0'
-train d.h5 --seed 999999999999999999999 => of at least 0, at most 9.22337e+18
+train d.h5 --seed 999999999999999999999 => of at least 0, at most 9223372036854775807
 train d.h5 --memory plenty => --memory: 'plenty' is no size
 train d.h5 --memory 10MiB => a limit that would do is
 train d.h5 --max-iter -1 => --max-iter: must be a whole number of at least 0
@@ -157,6 +158,9 @@ predict m.h5 t.csv => ooc-fw convert t.csv t.h5 --like TRAIN.h5
 predict m.h5 m.h5 => m.h5 has no 'X'
 predict m.h5 d.txt --dask threads => --dask is not for tables and text such as d.txt
 predict cut.h5 d.h5 => cut.h5
+predict m.h5 d.txt --x-name Z => --x-name has no meaning for d.txt; leave it out
+predict m.h5 d.h5 -o p.H5AD => p.H5AD: predictions are text; give -o FILE.csv
+predict people.model.h5 first.csv => holds numbers => convert with --no-header if it is a row
 predict d.txt d.h5 => d.txt
 predict d.h5 d.h5 => ooc-fw train
 predict lines.h5 d.h5 => line breaks => give -o FILE.csv
@@ -176,6 +180,10 @@ evaluate novel.h5 d.h5 --labels words.npy => known: -1, 1; found: no, yes => --l
 evaluate numbers.h5 d.h5 --labels words.npy => predicts numbers, but the labels of d.h5 are words
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
 evaluate people.model.h5 no-label.csv => the label is missing => --missing-labels drop
+evaluate m.h5 d.txt --label z => --label has no meaning for d.txt
+evaluate m.h5 d.txt --labels y.npy => --labels has no meaning for d.txt
+importance m.h5 t.csv => convert it like the training data => --like TRAIN.h5
+certify m.h5 t.csv => --like TRAIN.h5
 evaluate people.model.h5 people.csv --labels y.npy => has its labels in a column
 certify m.h5 d.h5 --tol x => --tol: must be a positive number, not 'x'
 certify m.h5 t.csv => t.csv is a table

@@ -11,10 +11,11 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
+from ooc_fw.convert.convert import convert
 from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.views import ScaledSource
-from ooc_fw.options import SCALINGS
+from ooc_fw.options import SCALINGS, ConvertOptions
 from tests.conftest import libsvm_lines
 from tests.convert.converted import convert_files, read
 from tests.support.contracts import to_dense
@@ -126,3 +127,23 @@ def test_like_takes_width_scaling_and_storage(run_text, tmp_path, dense, kind):
     assert (found.row.tolist(), bool(found.attrs["shuffled"])) == ([0, 1], False)
     assert report.notes == ("2 features beyond 4 are left out",)
     assert (report.sparse, report.unseen_labels) == (not dense, (7,))
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+def test_rows_keep_their_numbers_if_others_lack_a_label(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 16)  # some rows at a time
+    y = np.array([np.nan, 1, 2, np.nan, 1, np.nan, np.nan, 2, 2, np.nan])
+    X = np.arange(20.0).reshape(10, 2)
+    options = {"missing_labels": "drop", "shuffle": False}
+    if kind == "npy":
+        np.save(tmp_path / "y.npy", y)
+        np.save(tmp_path / "X.npy", X)
+        options["labels"] = str(tmp_path / "y.npy")
+    else:
+        lines = [f"{a},{b},{'' if c != c else c}" for (a, b), c in zip(X, y, strict=True)]
+        (tmp_path / "X.csv").write_text("\n".join(["a,b,y", *lines, ""]))
+        options["label"] = "y"
+    convert([tmp_path / f"X.{kind}"], tmp_path / "d.h5", ConvertOptions(**options))
+    with open_source(str(tmp_path / "d.h5")) as source:
+        assert source.row_ids(0, 5).tolist() == [1, 2, 4, 7, 8]
+        assert source.n_input == 10

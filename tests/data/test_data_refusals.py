@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import dask.array as da
 import h5py
@@ -80,6 +81,22 @@ def huge_chunks(folder):
     return (folder / "s.zarr",)
 
 
+def narrow_chunks(folder):
+    """A store of chunks of one column each, of which reading rows decodes a thousand at once."""
+    group = zarr.open_group(folder / "s.zarr", mode="w", zarr_format=2)
+    group.create_array("X", shape=(10**7, 1000), chunks=(10**7, 1), dtype="f4")
+    return (folder / "s.zarr",)
+
+
+class OnDevice(SimpleNamespace):
+    """Rows in the memory of another device."""
+
+    shape = (60, 4)
+
+    def __array__(self, *_, **__):
+        raise TypeError("implicit conversion is not allowed")
+
+
 CONVERT = r"; .* ooc-fw convert \S*"
 NEITHER = "a.h5 is neither HDF5 nor .npy, or it is empty or damaged"
 FILES = [
@@ -87,7 +104,7 @@ FILES = [
     (file("a.csv", b"1,2,3\n"), f"is a table{CONVERT}a.csv a.h5 --label COLUMN$"),
     *((file("a.h5", content), NEITHER) for content in (b"", b"\x00\x01\x02" * 9)),
     (file("a.npz"), "a.npz does not exist"),
-    (file("."), "is a folder without Parquet or Arrow"),
+    (file("."), "is a folder without CSV, Parquet or Arrow"),
     (file("pipe.h5"), "a pipe or a device"),
     *((header(shape), r"X\.npy") for shape in ((-60, 4), (10**15, 4), (2**40, 2**40), "(60")),
     *((header((60, 4), descr), r"X\.npy") for descr in ("[('a', '<f4')]", "'|O'")),
@@ -106,6 +123,10 @@ ROWS = [
     ((UNKNOWN[UNKNOWN[:, 0] > 0],), "known lengths; see its compute_chunk_sizes"),
     ((np.ma.masked_equal(X, 1),), "rows and labels cannot be masked arrays; fill"),
     ((np.array([[1.0], [1e300]]),), "row 1 holds a value in column 0 .* too large"),
+    ((OnDevice(__cuda_array_interface__={}),), "OnDevice is not .* copy it to the host first"),
+    ((OnDevice(__dlpack_device__=lambda: (2, 0)),), "OnDevice is not .* copy it to the host first"),
+    ((np.zeros((60, 4), "V2"),), "values of type .*V2 are not NumPy's numbers; convert them"),
+    (narrow_chunks, "'/X', of shape .* write it in chunks of"),
     (backward, "X.npy is not in one piece of it; copy"),
     (huge_chunks, "'/X', of shape .* write it in chunks of"),
 ]

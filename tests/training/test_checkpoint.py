@@ -165,6 +165,21 @@ def test_every_method_goes_on_with_its_draws(method, lmo, tmp_path):
     assert again.solutions[0].iterations >= 3
 
 
+def test_a_run_that_ends_in_its_pilot_says_that_it_leaves_no_checkpoint(tmp_path, caplog):
+    path = tmp_path / "run.ckpt"
+    run(make(), path, max_iter=1, landmarks=60, certify=False)
+    assert not path.exists()
+    assert "before all landmarks were chosen: it leaves no checkpoint" in caplog.text
+
+
+def test_no_run_has_more_landmarks_than_rows(tmp_path):
+    problem, path = make(n_rows=60), tmp_path / "run.ckpt"
+    run(problem, path, max_iter=2, landmarks=100)
+    assert run(problem, resume=path, landmarks=100).model.kind == "landmarks"
+    with pytest.raises(InputError, match="of a model with 60 landmarks"):
+        run(problem, resume=path, landmarks=30)
+
+
 def test_finished_pairs_are_not_trained_again(tmp_path):
     problem, path, told = make(n_classes=4), tmp_path / "run.ckpt", []
     run(problem, path, callbacks=[lambda state: state.classifier < 3], method="swap2")
