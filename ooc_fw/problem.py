@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
-from ooc_fw.options import TaskOptions
+from ooc_fw.options import LEAST, POSITIVE, Option
 from ooc_fw.system.errors import InputError, format_label, format_labels
 
 FLOAT64_GAP = 1e-10  # relative gap that steps in float64 surely reach
@@ -123,7 +123,6 @@ class RegressionProblem(Problem):
 
     def __post_init__(self) -> None:
         _check_rows("targets", self.targets, self.source.n_rows, np.isfinite(self.targets))
-        TaskOptions(epsilon=self.epsilon)  # which checks it
 
     @property
     def answers(self) -> Float64Array:
@@ -141,9 +140,6 @@ class NoveltyProblem(Problem):
     # `ooc_fw.training.tasks`. With None the offset is the score at the margin.
     contamination: float | None = None
     task: ClassVar[str] = "novelty"
-
-    def __post_init__(self) -> None:
-        TaskOptions(contamination=self.contamination)  # The options check the value.
 
     @property
     def answers(self) -> Int8Array:
@@ -341,8 +337,8 @@ class StoppingTest:
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
 """A weight for each label, or "balanced", or None: 1 for all."""
 
-_LEAST, _LARGEST = 1e-100, 1e100
-"""Limits of C_i: between them 1 / C_i and squares of sums stay within float64."""
+_LARGEST = 1e100
+"""Upper limit of C_i, as `LEAST` is the lower one."""
 
 
 def row_penalties(
@@ -385,28 +381,24 @@ def class_factors(
             f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
         )
     labels = classes.tolist()
-    weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
-    wrong = np.flatnonzero(~((weights > 0) & (weights < np.inf)))
-    if len(wrong) > 0:
-        label = format_label(labels[wrong[0]])
-        raise InputError(
-            f"the weight of class {label} must be a positive number, not {weights[wrong[0]]}"
-        )
+    names = {label: f"the weight of class {format_label(label)}" for label in labels}
+    weight = Option(1.0, **POSITIVE)
+    found = [weight.check(names[label], class_weight.get(label, 1.0)) for label in labels]
     strange = [label for label in class_weight if label not in labels]
     if strange and not class_weight.keys() >= set(labels):
         raise InputError(
             f"class_weight has a weight for {format_label(strange[0])}, which is no label; labels "
             f"are {format_labels(labels)}"
         )
-    return weights
+    return np.array(found)
 
 
 def _within_limits(penalties: Float64Array, name: str) -> Float64Array:
     """Return the penalties; InputError tells their `name` if one is extreme and not 0."""
-    wrong = np.flatnonzero(~((penalties == 0) | ((penalties >= _LEAST) & (penalties <= _LARGEST))))
+    wrong = np.flatnonzero(~((penalties == 0) | ((penalties >= LEAST) & (penalties <= _LARGEST))))
     if len(wrong) > 0:
         raise InputError(
-            f"{name} must be from {_LEAST:g} to {_LARGEST:g} for float64 arithmetic, but is "
+            f"{name} must be from {LEAST:g} to {_LARGEST:g} for float64 arithmetic, but is "
             f"{penalties[wrong[0]]:g} for row {wrong[0]}; bring the weights closer to 1"
         )
     return penalties

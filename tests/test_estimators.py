@@ -1,6 +1,7 @@
 """Estimators: any source, weights of rows, copies, names of columns and chunks."""
 
 import copy
+import json
 import pickle
 
 import anndata
@@ -325,3 +326,28 @@ def test_partial_fit_goes_on_from_a_fit_and_fit_starts_anew(table):
     taught.partial_fit(table.X[100:], table.y[100:])
     np.testing.assert_array_equal(taught.support_vectors_, table.X[taught.support_])
     assert taught.score(*table) > 0.75
+
+
+@pytest.mark.parametrize("form", [float, str, np.int32, np.int64, np.float32, np.array])
+@pytest.mark.parametrize("estimator", [FrankWolfeSVC, FrankWolfeOneClass, FrankWolfeSVR])
+def test_numbers_of_any_form_train_the_same_model(table, tmp_path, estimator, form):
+    """Logs, checkpoints and saved models never meet them, and the parameters stay as given."""
+    numbers = {"gamma": 1, "degree": 3, "coef0": 1, "C": 8, "max_iter": 30, "max_time": 64}
+    numbers |= {"memory_limit": 1 << 30, "landmarks": 32, "n_jobs": 1, "random_state": 5}
+    if form not in (np.int32, np.int64):
+        shares = {"tol": 0.125, "epsilon": 0.125, "contamination": 0.25}
+        numbers |= {name: own for name, own in shares.items() if name in estimator().get_params()}
+    given = {name: form(value) for name, value in numbers.items()}
+    if form is str:
+        given |= {"memory_limit": "1GiB", "random_state": np.str_("5")}
+    usual = estimator("poly", **numbers).fit(*table)
+    own = estimator("poly", **given)
+    files = {"log": tmp_path / "a.log", "checkpoint": tmp_path / "a.ckpt", "checkpoint_every": 1e-9}
+    own.fit(*table, **files)
+    assert all(own.get_params()[name] is value for name, value in given.items())
+    own.save(tmp_path / "m.h5")
+    np.testing.assert_array_equal(load_model(tmp_path / "m.h5").weights(), usual.model_.weights())
+    resumed = clone(own).fit(*table, resume=files["checkpoint"])
+    assert resumed.model_.kernel == own.model_.kernel == usual.model_.kernel
+    events = [json.loads(line) for line in files["log"].read_text().splitlines()]
+    assert events[0]["options"]["C"] == 8.0

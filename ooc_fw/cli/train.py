@@ -17,7 +17,6 @@ from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
-from ooc_fw.training.choice import check_options
 from ooc_fw.training.fit import Fit, describe
 from ooc_fw.training.prepare import Prepared, Weights, prepare
 from ooc_fw.training.tasks import ordinary_rows
@@ -83,9 +82,7 @@ def _options(args: argparse.Namespace) -> ModelOptions:
     if args.data == "-":
         raise InputError("text on standard input goes with --stream only; add that, or convert it")
     usual = {"C": NOVELTY_C} if args.task == "novelty" and args.C is None else {}
-    options = common.record_from(ModelOptions, args, **usual)
-    check_options(args.task, options)
-    return options
+    return common.record_from(ModelOptions, args, **usual)
 
 
 def _save(

@@ -32,7 +32,6 @@ from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
 from ooc_fw.options import (
     DURATION,
-    LARGEST,
     KernelOptions,
     ModelOptions,
     Option,
@@ -331,7 +330,7 @@ def threads_of(n_jobs: Any) -> int:
     """Number of threads, by scikit-learn's convention."""
     if n_jobs is None:
         return 1
-    number: int = Option(None, low=-LARGEST, whole=True).check("n_jobs", n_jobs)
+    number: int = Option(None, low=-4096, whole=True, high=4096).check("n_jobs", n_jobs)
     if number == 0:
         raise InputError("n_jobs must be a positive number, -1 for all CPUs, or None, not 0")
     return number if number > 0 else max(1, cpu_count() + 1 + number)

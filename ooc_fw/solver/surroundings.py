@@ -37,10 +37,6 @@ class Checkpoint:
     _saved_at: float = field(init=False, default_factory=time.perf_counter)
     _failed: bool = field(init=False, default=False)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.every_s < math.inf:
-            raise InputError(f"checkpoints must be some seconds apart, not {self.every_s}")
-
     @property
     def is_due(self) -> bool:
         """Whether it is time to save."""

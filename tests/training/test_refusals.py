@@ -18,9 +18,15 @@ SVC().fit(X, targets) => continuous
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
 SVC(class_weight=[1, 2]).fit(X, y) => must be 'balanced' or a weight .*, not \\[1, 2\\]
 SVC(class_weight={3: np.nan}).fit(X, y) => the weight of class 3 must be a positive number
-SVC(class_weight={3: 1e300}).fit(X, y, ones) => C times class_weight times sample_weight must be
+SVC(class_weight={3: True}).fit(X, y) => the weight of class 3 must be a positive number
+SVC(random_state=5.5).fit(X, y) => random_state must be a whole number
+SVC(n_jobs=1.5).fit(X, y) => n_jobs must be a whole number
+SVC(probability="no").fit(X, y) => probability must be True or False
+SVC(gamma=1e-320).fit(X, y) => gamma must be .* a positive number of at least 1e-100
+SVC(memory_limit=True).fit(X, y) => memory_limit must be a whole number
+SVC(C=1e20, class_weight={3: 1e90}).fit(X, y, ones) => C times class_weight times sample_weight must
 SVC().fit(X, y, positive) => two classes
-SVC().fit(X, y, ones[:2]) => 60 rows need as many sample weights, not an array of
+SVC().fit(X, y, ones[:2]) => array has 60 rows but 2 weights
 SVC().fit(X, y, but(ones, 2, np.nan)) => must not be negative, but that of row 2 is nan
 SVC().fit(X, y, 0 * ones) => all sample weights are zero; give a positive weight
 SVC().fit(X, y, but(ones, 2, 1e308)) => is 1e\\+308 for row 2
