@@ -325,7 +325,7 @@ class StoppingTest:
     def relative_tolerance(self, rho: float) -> float:
         """Largest relative gap that passes at this `rho`."""
         a, b = self.line()
-        return a + b / rho
+        return a + b / rho if b else a  # rho is 0 if one class has opposite rows
 
     def target(self, rho: float, share: float = 1.0) -> float:
         """A share of `relative_tolerance`, but no less than what steps in float64 can reach."""
