@@ -17,17 +17,8 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
-from ooc_fw.data import converted
+from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.formats import (
-    COLUMNS,
-    LABEL_NAMES,
-    N_INPUT,
-    ORIGIN,
-    RECORD,
-    TARGETS,
-    as_bytes,
-)
 from ooc_fw.data.labels import label_values, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
@@ -264,20 +255,20 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
             "shuffled": layout.shuffled,
             "shuffle_seed": layout.seed,
             "mean_square_norm": statistics.mean_square_norm,
-            N_INPUT: layout.n_input,
-            TARGETS: layout.targets or None,
+            formats.N_INPUT: layout.n_input,
+            formats.TARGETS: layout.targets or None,
         }
         known = {name: value for name, value in attributes.items() if value is not None}
         self.attrs.update(known)
-        self.attrs["source"] = as_bytes(layout.source)
+        self.attrs["source"] = formats.as_bytes(layout.source)
         if layout.columns is not None:
-            self.attrs[COLUMNS] = as_bytes(layout.columns)
+            self.attrs[formats.COLUMNS] = formats.as_bytes(layout.columns)
         if layout.table is not None:
-            self.attrs[RECORD] = as_bytes(layout.table)
+            self.attrs[formats.RECORD] = formats.as_bytes(layout.table)
         if layout.label_names is not None:
-            self["y"].attrs[LABEL_NAMES] = as_bytes(layout.label_names)
+            self["y"].attrs[formats.LABEL_NAMES] = formats.as_bytes(layout.label_names)
         if layout.origin:
-            self.attrs[ORIGIN] = as_bytes(json.dumps(layout.origin))
+            self.attrs[formats.ORIGIN] = formats.as_bytes(json.dumps(layout.origin))
         self["mean"] = statistics.mean
         layout.scaling.write(self)
         self.attrs["complete"] = 1
