@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import inspect
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -197,6 +198,12 @@ def _names_in(text: str) -> list[str]:
     if "" in names or len({*names}) < len(names):
         raise InputError("must be names of columns, each once, or a file of them")
     return names
+
+
+def split_pairs(text: str) -> list[tuple[str, str]]:
+    """Parse ``LABEL=VALUE,...``; quotes as in CSV enclose a label with commas."""
+    parts = next(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True), [])
+    return [(label, value.strip()) for label, _, value in (part.rpartition("=") for part in parts)]
 
 
 POSITIVE: dict[str, Any] = {"low": LEAST, "high": 1e100}
@@ -413,7 +420,8 @@ class ConvertOptions(_Checked):
     )
     labels_as: str | None = option(
         None,
-        "rename labels, such as 'normal=normal,*=attack'; * stands for all other labels",
+        "rename labels, such as 'normal=normal,*=attack'; * stands for all other labels; quotes as "
+        "in CSV: '\"a, b\"=c'",
         metavar="LABEL=NEW,...",
     )
     format: str = option(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ooc_fw.data.labels import Classes
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int8Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.functions import Kernel
@@ -380,17 +381,22 @@ def class_factors(
         raise InputError(
             f"class_weight must be 'balanced' or a weight for each label, not {class_weight!r}"
         )
-    labels = classes.tolist()
-    names = {label: f"the weight of class {format_label(label)}" for label in labels}
+    known = Classes(classes)
     weight = Option(1.0, **POSITIVE)
-    found = [weight.check(names[label], class_weight.get(label, 1.0)) for label in labels]
-    strange = [label for label in class_weight if label not in labels]
-    if strange and not class_weight.keys() >= set(labels):
+    found = np.ones(len(classes))
+    strange = []
+    for label, value in class_weight.items():
+        place = known.place(label)
+        if place < 0:
+            strange.append(label)
+        else:
+            found[place] = weight.check(f"the weight of class {known.names[place]}", value)
+    if strange and len(class_weight) - len(strange) < len(classes):
         raise InputError(
             f"class_weight has a weight for {format_label(strange[0])}, which is no label; labels "
-            f"are {format_labels(labels)}"
+            f"are {format_labels(classes)}"
         )
-    return np.array(found)
+    return found
 
 
 def _within_limits(penalties: Float64Array, name: str) -> Float64Array:

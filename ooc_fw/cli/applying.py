@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from ooc_fw.cli import common
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
-from ooc_fw.data.labels import feature_places, label_map, rename
+from ooc_fw.data.labels import renamed
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
+from ooc_fw.data.views import feature_places
 from ooc_fw.model.prediction import TableFile, decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
@@ -81,6 +82,8 @@ def apply_model(
         source = stack.enter_context(common.open_data(args, model.origin, labels=with_labels))
         how["dask"] = stack.enter_context(common.open_workers(args))
         n_rows = source.n_rows
+        if n_missing := getattr(source, "source", source).n_rows - n_rows:
+            common.say(args, f"note: {n_missing} rows without a label are left out")
         progress = stack.enter_context(Waiting("predict", n_rows, quiet=args.quiet))
         start = 0
         for values in decide(model, source, **how):
@@ -119,8 +122,8 @@ def parsed_rows(
         refuse_table(args.data, ", and the model does not know how to turn columns into features")
     blocks = _parsed(model, args, kind if is_table else "", with_labels=with_labels)
     if with_labels and "labels_as" in model.origin:
-        new = label_map(model.origin["labels_as"])
-        return ((rename(labels, new), rows) for labels, rows in blocks)
+        new = model.origin["labels_as"]
+        return ((renamed(labels, new)[:], rows) for labels, rows in blocks)
     return blocks
 
 

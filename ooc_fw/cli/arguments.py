@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ooc_fw import options
-from ooc_fw.options import Option, option_fields
+from ooc_fw.options import Option, option_fields, split_pairs
 from ooc_fw.system.errors import InputError
 
 
@@ -40,11 +40,13 @@ def _class_weight(text: str) -> dict[str, float] | str:
     if text == "balanced":
         return text
     with suppress(ValueError):
-        parts = [part.rpartition("=") for part in text.split(",")]
-        weights = {label: float(weight) for label, _, weight in parts}
-        if "" not in weights:
+        pairs = split_pairs(text)
+        weights = {label: float(weight) for label, weight in pairs}
+        if "" not in weights and len(weights) == len(pairs) > 0:
             return weights
-    raise InputError(f"must be class weights LABEL=W,... or balanced, not {text!r}")
+    raise InputError(
+        f"must be class weights LABEL=W,... or balanced, with each label once, not {text!r}"
+    )
 
 
 _TRAIN = option_fields(options.TrainOptions)
@@ -82,8 +84,8 @@ ARGUMENTS = {
     "probability": flag("train a model that gives probabilities; takes up to twice the time"),
     "class_weight": Option(
         None,
-        "factors of C for some classes, such as --class-weight=-1=1,1=9; balanced: inversely "
-        "proportional to the number of rows of the class",
+        "factors of C for some classes, such as --class-weight=-1=1,1=9, with quotes as in CSV: "
+        "'\"a, b\"=2'; balanced: inversely proportional to the number of rows of the class",
         read=_class_weight,
         metavar="balanced|LABEL=W,...",
     ),

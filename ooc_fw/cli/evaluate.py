@@ -15,15 +15,14 @@ from sklearn import metrics
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
-from ooc_fw.data.labels import like_classes
+from ooc_fw.data.labels import Classes
 from ooc_fw.data.opening import input_files
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
-from ooc_fw.model.machines import as_class_values
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, is_figure, save
-from ooc_fw.system.errors import InputError, format_label, format_labels
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
@@ -32,6 +31,7 @@ logger = logging.getLogger(__name__)
 def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
     model = open_model(args)
+    args.missing_labels = "drop"
     if args.figure is not None:
         check_outputs([Output("figure", args.figure, is_figure)], common.inputs_of(args))
         check_figure(args.figure)
@@ -80,30 +80,34 @@ class Judged(NamedTuple):
 
 def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, Any], Judged]:
     """Measures of a classifier or a novelty model, and the labels and predictions of all rows."""
-    known = [format_label(value) for value in model.classes.tolist()]
-    positive = args.positive or known[0 if model.task == "novelty" else -1]
-    if positive not in known:
-        raise InputError(f"--positive {positive}: {args.model} knows {' and '.join(known)}")
-    seen, names, brier = _read(args, model, known.index(positive))
+    classes = Classes(model.classes)
+    known = classes.names
+    place = 0 if model.task == "novelty" else len(known) - 1
+    if args.positive is not None:
+        place = classes.place(args.positive)
+    if place < 0:
+        raise InputError(f"--positive {args.positive}: {args.model} knows {' and '.join(known)}")
+    seen, names, brier = _read(args, model, place)
     n_unknown = int(np.count_nonzero(seen.given >= len(known)))
-    found = format_labels(names[len(known) :][:5])
+    found = ", ".join(sorted(names[len(known) :])[:5])
     if n_unknown == len(seen.given):
         way = "name another column with --label"
         if model.task == "novelty":
             way = "make the labels 1 and -1: ooc-fw convert --labels-as 'normal=1,*=-1'"
-        words = f"(known: {format_labels(model.classes)}; found: {found}); {way}"
+        words = f"(known: {', '.join(known)}; found: {found}); {way}"
         raise InputError(f"no label in {args.data} is a class of the model {words}")
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
+        sentence += ": rename them (convert --labels-as), or leave these rows out"
         logger.warning(sentence, n_unknown, len(seen.given), args.data, found)
     chosen: dict[str, Any] = {}
     if args.false_alarms is not None:
-        seen, chosen = _at_rate(args, model, seen, known.index(positive))
+        seen, chosen = _at_rate(args, model, seen, place)
     result = class_measures(seen.given, seen.found, names) | chosen
     if seen.positive is not None:
         ranked = (seen.positive, seen.scores)
         both = 0 < seen.positive.sum() < len(seen.positive)
-        result["positive"] = positive
+        result["positive"] = known[place]
         result["roc_auc"] = metrics.roc_auc_score(*ranked) if both else None
         result["average_precision"] = metrics.average_precision_score(*ranked) if both else None
     if model.calibrated:
@@ -111,19 +115,19 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     return result | {"n_rows": len(seen.given)}, seen
 
 
-def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[Any], float]:
+def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[str], float]:
     """All rows, the names (classes, then labels that the model does not know), the Brier score."""
-    classes = model.classes.tolist()
+    classes = Classes(model.classes)
     of_two = len(classes) == 2
     labels_only = not of_two and not model.calibrated
-    places = {value: k for k, value in enumerate(classes)}
+    others: dict[str, int] = {}  # codes of labels that the model does not know
     parts = []
     squares = 0.0
     for block in apply_model(model, args, labels_only=labels_only, with_labels=True):
-        labels = like_classes(as_class_values(block.labels), model.classes)
-        values, rows = np.unique(labels, return_inverse=True)
-        codes = [places.setdefault(value, len(places)) for value in values.tolist()]
-        given = np.array(codes, dtype=np.int32)[rows]
+        given = classes.of(block.labels).astype(np.int32)
+        for row in np.flatnonzero(given < 0).tolist():
+            name = format_label(block.labels[row])
+            given[row] = others.setdefault(name, len(classes) + len(others))
         columns: list[AnyArray] = [given, model.class_places(block.values).astype(np.int32)]
         if of_two:
             columns += [given == place, block.values if place else -block.values]
@@ -134,7 +138,7 @@ def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, l
             columns += [chances[:, place]] if of_two else []
         parts.append(columns)
     seen = Judged(*map(np.concatenate, zip(*parts, strict=True)))
-    return seen, [*places], squares / len(seen.given)
+    return seen, [*classes.names, *others], squares / len(seen.given)
 
 
 def _at_rate(
@@ -156,7 +160,7 @@ def _at_rate(
     model = replace(model, threshold=sign * cut)
     found = model.class_places(sign * seen.scores).astype(np.int32)
     is_alarm = found == place
-    words = [format_label(value) for value in model.classes[::sign].tolist()]
+    words = Classes(model.classes[::sign]).names
     if args.save is not None:
         model.save(args.save)
     rule = f"{words[1]} if the decision value is {'above' if place else 'below'} the threshold, "
@@ -169,20 +173,20 @@ def _at_rate(
     return seen._replace(found=found), said
 
 
-def class_measures(given: AnyArray, found: AnyArray, names: Sequence[Any]) -> dict[str, Any]:
+def class_measures(given: AnyArray, found: AnyArray, names: Sequence[str]) -> dict[str, Any]:
     """Measures of all rows and of each class; a division by zero gives NaN.
 
     The balanced accuracy is the mean recall of the given labels; ``macro`` has means over classes
     without NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
     """
-    order = sorted(range(len(names)), key=names.__getitem__)
+    order = range(len(names))
     how: dict[str, Any] = {"zero_division": np.nan, "output_dict": True}
     how["target_names"] = [str(place) for place in order]  # a label may be called "accuracy"
     report = metrics.classification_report(given, found, labels=order, **how)
     return {
         "accuracy": metrics.accuracy_score(given, found),
         "balanced_accuracy": report["macro avg"]["recall"],
-        "classes": {format_label(names[place]): report[str(place)] for place in order},
+        "classes": {names[place]: report[str(place)] for place in order},
         "macro": report["macro avg"],
         "confusion": metrics.confusion_matrix(given, found, labels=order).tolist(),
     }

@@ -24,7 +24,7 @@ from ooc_fw.cli.models import describe_model
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
-from ooc_fw.data.labels import iter_labels
+from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import CSRRows, concat_rows, values_of
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
@@ -72,10 +72,9 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     n_bad = len(np.unique(bad))
     counts = Counter[Any]()
     for _, labels in iter_labels(source) if source.has_labels else ():
-        counts.update(count_labels(labels))
-    known = sorted(label for label in counts if label == label != "")  # neither NaN nor empty
-    classes = {format_label(label): counts[label] for label in known}
-    n_missing = counts.total() - sum(classes.values())
+        counts.update(count_labels(labels[~are_missing(labels)]))
+    classes = {format_label(label): counts[label] for label in sorted(counts)}
+    n_missing = source.n_rows - counts.total()
     advice = [*_on_source(source, n_bad, len(classes), n_missing)]
     return {
         "kind": "data",

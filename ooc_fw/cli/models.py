@@ -10,13 +10,13 @@ from typing import Any
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import open_model, refuse_table
 from ooc_fw.cli.commands import DONE, NO
+from ooc_fw.data.labels import Classes
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_importance, is_figure, save
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import format_label
 from ooc_fw.system.files import Output, check_outputs, write_atomic
 
 
@@ -102,7 +102,6 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
-    classes = () if model.task == "regression" else model.classes
     same = ("C", "n_features", "certified_gap", "n_weighted", "status", "task")
     advice = f"resume the run with the command that began it and --resume {name}"
     return {
@@ -114,7 +113,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "n_support": len(model.support_vectors),
         "sampled_gap": model.sampled_gap if model.certified_gap is None else None,
         "gap_scope": scope,
-        "classes": [format_label(value) for value in classes],
+        "classes": [] if model.task == "regression" else Classes(model.classes).names,
         "scaling": model.scaling and model.scaling.kind,
         "log1p": model.scaling and model.scaling.log1p,
         **origin,

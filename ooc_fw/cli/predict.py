@@ -16,13 +16,13 @@ import numpy as np
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import AppliedRows, apply_model, open_model
 from ooc_fw.cli.commands import DONE, NO
-from ooc_fw.data.labels import is_label_number
+from ooc_fw.data.labels import Classes, label_number
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.model.machines import class_pairs
 from ooc_fw.model.prediction import without_value
 from ooc_fw.model.record import Model
 from ooc_fw.system import files
-from ooc_fw.system.errors import InputError, format_label, printable
+from ooc_fw.system.errors import InputError, printable
 
 # Suffixes of files that are not text.
 _NO_TEXT = (".h5", ".hdf5", ".h5ad", ".zarr", ".npy", ".npz", ".parquet", ".arrow", ".onnx")
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Apply a model to rows."""
     output = None if args.output == "-" else Path(args.output)
     model = open_model(args)
-    names = [format_label(value) for value in model.classes.tolist()]
+    names = Classes(model.classes).names
     is_own = partial(_is_own, names)
     outputs = [] if output is None else [files.Output("predictions", output, is_own)]
     files.check_outputs(outputs, common.inputs_of(args))
@@ -86,7 +86,8 @@ def _is_own(names: list[str], path: Path) -> bool:
     with path.open("rb") as file:
         line = file.readline(1 << 16).decode("utf-8", "surrogateescape").rstrip("\n")
     is_titled = line.startswith(("row,label", "row,prediction"))
-    return is_titled or line in (*names, "") or all(map(is_label_number, line.split(" ")))
+    are_numbers = None not in map(label_number, line.split(" "))
+    return is_titled or line in (*names, "") or are_numbers
 
 
 def _check(args: argparse.Namespace, model: Model, names: list[str], *, is_table: bool) -> None:

@@ -14,9 +14,9 @@ from ooc_fw.cli.applying import parsed_rows
 from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
-from ooc_fw.data.labels import codes_of, label_values
+from ooc_fw.data.labels import Classes, read_classes
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.rows import AnyArray, concat_rows
+from ooc_fw.data.rows import concat_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
@@ -41,7 +41,7 @@ class Chunks(NamedTuple):
     """DATA in chunks."""
 
     rows: Iterator[tuple[Any, Any]]  # labels and rows of each chunk
-    classes: AnyArray | None = None  # None until they are read from the first chunk
+    classes: Classes | None = None  # None until they are read from the first chunk
     like: RowSource | Model | None = None  # has the scaling and the column names of the model
 
 
@@ -123,13 +123,13 @@ def _learn(
             labels, rows = chunk
             source = rows_source(rows, name, labels)
             if classes is None:
-                classes = label_values(source)
+                classes = read_classes(source)
             if stream is None:
                 without_offsets(source)  # warns if different values are equal in float32
                 with Waiting("statistics", source.n_rows, quiet=args.quiet) as tell:
                     kernel = kernel_for(source, options, on_rows=tell)
                 stream = Stream(kernel, len(classes), options, args.keep)
-            codes = codes_of(labels, classes, name, stream.n_rows - n_before)
+            codes = classes.codes(labels, name, stream.n_rows - n_before)
             stream = stream.learn(source, codes, session)
     except KeyboardInterrupt as error:
         if stream is None or stream.n_rows == n_before:
@@ -138,7 +138,7 @@ def _learn(
         status = Status.INTERRUPTED
     assert stream is not None  # readers refuse data without rows
     assert classes is not None
-    model = stream.model(classes, chunks.like)
+    model = stream.model(classes.values, chunks.like)
     if chunks.like is None:
         model = replace(model, scaling=Scaling())
     if status is not None:
@@ -168,7 +168,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
     if before is not None and blocks is not None:
         like = ((labels, [*like_training(before, [rows])]) for labels, rows in blocks)
         rows_like = ((labels, concat_rows(parts)) for labels, parts in like)
-        yield Chunks(rows_like, before.classes, before)
+        yield Chunks(rows_like, Classes(before.classes), before)
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"
         common.refuse_given(args, ("label", "labels", "x_name"), why)
@@ -181,5 +181,5 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
             check_unweighted(rows)
             parts = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
             labelled = ((rows.labels(start, start + len(part)), part) for start, part in parts)
-            classes = label_values(rows) if before is None else before.classes
+            classes = read_classes(rows) if before is None else Classes(before.classes)
             yield Chunks(labelled, classes, before or rows)

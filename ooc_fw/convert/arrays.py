@@ -11,10 +11,11 @@ import numpy as np
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
-from ooc_fw.data.labels import check_labels, feature_places
+from ooc_fw.data.labels import check_labels, typed
 from ooc_fw.data.opening import open_source, warn_of_origin
 from ooc_fw.data.rows import CSRRows, take_columns
 from ooc_fw.data.sources import block_slices
+from ooc_fw.data.views import feature_places
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -43,7 +44,7 @@ class ArrayInput(Reader):
         source = self.source
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
             rows: Any = source.read(start, stop, exact=True, checked=False)
-            labels = source.labels(start, stop) if source.has_labels else None
+            labels = typed(source.labels(start, stop), self.name) if source.has_labels else None
             self.text_bytes = int(source.decoded_bytes * stop // source.n_rows)
             yield start, rows, labels
 
@@ -65,6 +66,8 @@ class ArrayEncoder(readers.Encoder):
             raise InputError(
                 f"{first.name} has no labels; name them (--label), or give a file (--labels)"
             )
+        types = [one.source.labels(0, 0).dtype for one in inputs if self.labelled]
+        self.labels.of_text = all(dtype.kind in "biuf" for dtype in types)
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns
@@ -115,9 +118,8 @@ class ArrayEncoder(readers.Encoder):
         if not self.labelled:
             labels = np.zeros(len(rows))
         elif not self._targets:
-            check_labels(labels, start, reader.name, targets=True)
-            numbers = labels.astype(np.int8) if labels.dtype == bool else labels
-            values, codes = np.unique(numbers, return_inverse=True)
+            check_labels(labels, start, reader.name)
+            values, codes = np.unique(labels, return_inverse=True)
             labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -23,7 +23,7 @@ from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError, unreadable
+from ooc_fw.system.errors import InputError, format_label, unreadable
 
 MAX_BLOCK_ROWS = 1 << 16  # most rows of a table that are read at once
 
@@ -125,7 +125,7 @@ class ArrowTable(Table):
             yield from pages.iter_batches(size, columns=stored, use_threads=False)
 
     def cells(self, block: tuple[Mapping[str, Any], Place]) -> Cells:  # noqa: D102
-        return _cells_of(*block, self.wanted)
+        return _cells_of(*block, self.wanted, format_label)
 
 
 def _block_rows(row_bytes: int) -> int:
@@ -242,7 +242,7 @@ class CSVTable(TextInput, Table):
             columns = self._parse(block.text, floats)
         except pa.ArrowInvalid:  # pyarrow refuses True and False, too, which count as 1 and 0
             columns = self._parse_by_words(block, floats)
-        return _cells_of(columns, lambda row: self._place(block, row), self.wanted)
+        return _cells_of(columns, lambda row: self._place(block, row), self.wanted, str.strip)
 
     def _parse_by_words(self, block: TextBlock, floats: Sequence[str]) -> dict[str, Any]:
         """Parse wanted columns by `parse_number`; InputError for the first unreadable row."""
@@ -327,12 +327,18 @@ class CSVTable(TextInput, Table):
             raise InputError(f"{self.name}, line {line}: {way}") from None
 
 
-def _cells_of(columns: Mapping[str, Any], place: Place, wanted: Mapping[str, str]) -> Cells:
-    """Turn columns of Arrow into the wanted cells."""
+def _cells_of(
+    columns: Mapping[str, Any],
+    place: Place,
+    wanted: Mapping[str, str],
+    label_of: Callable[[Any], str],
+) -> Cells:
+    """Turn columns of Arrow into the wanted cells; `label_of` makes words of labels."""
     found: dict[str, Float64Array | Words] = {}
     for name, what in wanted.items():
-        if what == "words":
-            found[name] = _words_of(columns[name], place)
+        if what in ("words", "labels"):
+            word_of = label_of if what == "labels" else tables.plain_word
+            found[name] = _words_of(columns[name], place, word_of)
         else:
             read = _seconds if what == "dates" else _numbers_of
             found[name] = read(columns[name])
@@ -345,7 +351,7 @@ def _numbers_of(column: Any) -> Float64Array:
     return found
 
 
-def _words_of(column: Any, place: Place) -> Words:
+def _words_of(column: Any, place: Place, word_of: Callable[[Any], str]) -> Words:
     """Words in a column of Arrow: equal values become one word, empty ones are missing."""
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
@@ -354,7 +360,7 @@ def _words_of(column: Any, place: Place) -> Words:
     places = np.full(len(coded.dictionary) + 1, -1)  # code -1 takes the last of these places
     places[used] = np.arange(len(used))
     values = [coded.dictionary[code].as_py() for code in used.tolist()]
-    return tables.collect_words(values, places[codes], place)
+    return tables.collect_words(values, places[codes], place, word_of)
 
 
 def _seconds(column: Any) -> Float64Array:

@@ -29,7 +29,7 @@ from ooc_fw.convert.tables import (
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
-from ooc_fw.data.labels import label_map
+from ooc_fw.data.labels import Classes, label_map
 from ooc_fw.data.opening import input_files, open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling, are_constant
@@ -91,7 +91,7 @@ def convert(
         with atomic_path(output) as temporary, DatasetWriter(temporary, layout) as writer:
             job.write(writer, layout, progress)
     found = writer.class_counts
-    known = found if like is None or like.classes is None else like.classes
+    known = Classes(np.array([*found] if like is None or like.classes is None else like.classes))
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
@@ -101,7 +101,7 @@ def convert(
         sparse=layout.sparse,
         scaling=layout.scaling,
         seed=layout.seed,
-        unseen_labels=tuple(name for name in found if name not in known),
+        unseen_labels=tuple(name for name in found if known.place(name) < 0),
         notes=(*job.encoder.notes(), *job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
     )

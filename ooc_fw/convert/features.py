@@ -16,9 +16,9 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
-from ooc_fw.convert.tables import Table, TableRecord, TrainingFile, listed
+from ooc_fw.convert.tables import WORDS, Table, TableRecord, TrainingFile, listed, plain_word
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
-from ooc_fw.data.labels import MISSING_LABELS, plain_word
+from ooc_fw.data.labels import MISSING_LABELS
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -31,7 +31,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 
 MAX_CATEGORIES = 4096  # most words in a column of --one-hot; with more it probably holds names
 MAX_CELLS = 1 << 25  # most words x folds x classes for a column of --target-encode, 8 bytes each
@@ -85,6 +85,8 @@ class TableEncoder(Encoder):
                     f"{table.name} has column {listed(sorted(more))}, which {inputs[0].name} "
                     f"lacks; name this file first, with --drop for what the others lack"
                 )
+            if label is not None and table.kinds[label] == WORDS:
+                self.labels.of_text = False
             table.choose(record.wanted(table, label, of, options))
         self.labelled = all(self._label_of.values())  # else there are no labels
 
@@ -346,13 +348,16 @@ class TargetEncoding:
         """Find the encoding of each column, and append its features to the ranges of columns."""
         # Features have other names than their columns, whose categories may be numbers, too.
         ends = [".mean"]
-        order = [0, 1]
-        values, _ = labels.values()
+        n_sums = 2
+        classes = np.arange(n_sums)  # the class for each code
+        values, names = labels.values()
         if not self._targets and values is not None:
-            order = np.argsort(values).tolist()
-            if len(order) > 2:
-                ends = [f"={(labels.words or ())[code]}" for code in order[1:]]
-        if len(order) < 2:
+            n_sums = len(values)
+            different, classes = np.unique(values, return_inverse=True)
+            if len(different) > 2:
+                ends = [f"={name}" for name in (names or map(format_label, different.tolist()))][1:]
+        n_classes = int(classes.max(initial=-1)) + 1
+        if n_classes < 2:
             raise InputError(
                 "--target-encode needs rows of two classes, or --task regression; leave it out"
             )
@@ -360,8 +365,9 @@ class TargetEncoding:
         for name, known in self.codes.items():
             words = known.words
             n_cells = FOLDS * len(words)
-            sums = self._room(name, n_cells, len(order))[:n_cells, order]
-            sums = sums.reshape(len(words), FOLDS, -1)
+            merged = np.zeros((n_cells, n_classes))
+            np.add.at(merged.T, classes, self._room(name, n_cells, n_sums)[:n_cells, :n_sums].T)
+            sums = merged.reshape(len(words), FOLDS, n_classes)
             of_others, of_all, rows = encode(sums, targets=self._targets)
             self._values[name] = of_others.reshape(n_cells, len(ends))
             if readers.are_wrong(self._values[name], log.log1p).any():

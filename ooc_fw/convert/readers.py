@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.labels import is_label_number, new_labels, plain_word
+from ooc_fw.data.labels import label_number, new_label
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.threads import cpu_count
 
 if TYPE_CHECKING:
@@ -144,9 +144,15 @@ class LabelNumbers:
     ) -> None:
         what = f"the column of the labels in {name} (give --task regression if these are targets)"
         self._codes = WordCodes(words, True, MAX_CLASSES, what)
-        self._spelled = {plain_word(word): word for word in words}  # forms in the training file
         self._are_coded = False
+        self._of_words = len(words) > 0
+        self.of_text = True  # whether labels are numbers if all of their words are
         self.new = new
+
+    @property
+    def are_words(self) -> bool:
+        """Whether labels are words even if all of these are numbers."""
+        return self._of_words or not (self.of_text or self.new)
 
     @property
     def words(self) -> list[str] | None:
@@ -156,30 +162,30 @@ class LabelNumbers:
     def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
         """Number for each label; `place` tells the place of a row for messages."""
         if not isinstance(labels, Words):
-            if self.new is None and not self._spelled:
+            if self.new is None and not self.are_words:
                 return labels
             numbers, codes = np.unique(labels, return_inverse=True)
-            labels = Words(codes, tuple(map(plain_word, numbers.tolist())))
+            labels = Words(codes, tuple(map(format_label, numbers.tolist())))
         names = list(labels.values)
         if self.new is not None:
             used, rows = np.unique(labels.codes, return_index=True)
             for code, row in zip(used.tolist(), rows.tolist(), strict=True):
-                (names[code],) = new_labels([names[code]], self.new, place(row))
+                names[code] = new_label(names[code], self.new, place(row))
         self._are_coded = True
-        names = [self._spelled.get(word, word) for word in names]
         return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Return the value for each code, and the words for the values; None if not needed.
 
-        If float64 holds all words as numbers, these are the values. Other words are numbered.
+        If all words of text are numbers, these are the values, which may be equal. Other words are
+        numbered.
         """
         words = self.words
         if words is None:
             return None, None
-        are_numbers = not self._spelled and all(map(is_label_number, words))
-        if are_numbers and len({*map(float, words)}) == len(words):  # 7 and 007 are two labels
-            return np.array([float(word) for word in words]), None
+        numbers = [label_number(word) for word in words]
+        if not self.are_words and None not in numbers:
+            return np.array(numbers, dtype=np.float64), None
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}
         return np.array([places[word] for word in words], dtype=np.float64), tuple(names)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -24,12 +25,12 @@ from ooc_fw.convert.readers import Place, Reader, Words
 from ooc_fw.data import formats
 from ooc_fw.data.containers import open_file
 from ooc_fw.data.encoded import Encoding
-from ooc_fw.data.labels import MISSING_LABELS, plain_word
+from ooc_fw.data.labels import MISSING_LABELS, label_number
 from ooc_fw.data.opening import open_source
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import DamageError, InputError, format_label
 
 MAX_LISTED = 12  # most columns that a message lists
 # Cells without a number. In a column of categories, only an empty cell is missing.
@@ -40,6 +41,7 @@ _HOLDS = {  # kinds of columns that can be read as numbers, dates or words
     "numbers": (NUMBERS, TEXT),
     "dates": (DATES, WORDS, TEXT),
     "words": (NUMBERS, WORDS, TEXT),
+    "labels": (NUMBERS, WORDS, TEXT),
 }
 
 
@@ -55,7 +57,7 @@ class Table(Reader):
     # used. A column that only numbers or names the rows is left out, such as an index of pandas.
     kinds: Mapping[str, str] = MappingProxyType({})
     header = True  # whether the table has names for its columns
-    # Columns to read, set by `choose`: as "numbers", "dates" (seconds) or "words".
+    # Columns to read, set by `choose`: as "numbers", "dates" (seconds), "words" or "labels".
     wanted: Mapping[str, str]
 
     def choose(self, wanted: Mapping[str, str]) -> None:
@@ -105,10 +107,28 @@ def seconds_in(word: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words:
+def plain_word(value: object) -> str:
+    """A category as a word that is the same for all equal values.
+
+    Numbers get their shortest form: 1, 1.0, "1" and "1.0" become one word, and so do True and
+    "true".
+    """
+    word = format_label(value).strip()
+    if word.lower() in ("true", "false"):
+        return word.capitalize()
+    number = None if isinstance(value, Integral) else label_number(word)
+    return word if number is None else format_label(number)
+
+
+def collect_words(
+    values: Sequence[Any],
+    codes: AnyArray,
+    place: Place,
+    word_of: Callable[[Any], str] = format_label,
+) -> Words:
     """Words of a column from its different values and the code of each row's value.
 
-    Words have the form of `plain_word`; missing values have none.
+    `word_of` makes words of values; missing values have none.
     """
     names: dict[str, int] = {}
     places = np.full(len(values) + 1, -1)
@@ -118,7 +138,7 @@ def collect_words(values: Sequence[Any], codes: AnyArray, place: Place) -> Words
         if isinstance(value, Decimal):
             value = str(value)  # float64 might round it
         try:
-            word = plain_word(value.decode("utf-8") if isinstance(value, bytes) else value)
+            word = word_of(value.decode("utf-8") if isinstance(value, bytes) else value)
             word.encode("utf-8")
         except UnicodeError:
             row = int((codes == code).argmax())
@@ -221,7 +241,7 @@ class TableRecord:
         if label in uses:
             raise InputError(f"column {label!r} of {table.name} is a feature of {of}, not a label")
         if label is not None:
-            uses[label] = "numbers" if options.targets else "words"
+            uses[label] = "numbers" if options.targets else "labels"
         if options.weight is not None and uses.setdefault(options.weight, "") != "":
             raise InputError(f"--weight {options.weight} is a feature or the label; name another")
         if options.weight is not None:

@@ -29,7 +29,7 @@ from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
-from ooc_fw.data.labels import is_label_number
+from ooc_fw.data.labels import LARGEST_LABEL
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.system.errors import InputError, unreadable
 
@@ -285,7 +285,7 @@ def _parse_line(line: bytes, rules: Rules) -> tuple[float, Int64Array, Float64Ar
             f"label {_shown(word)} is not a finite number; a line is LABEL INDEX:VALUE "
             f"INDEX:VALUE ..."
         )
-    if not is_label_number(word.decode()):
+    if abs(label) >= LARGEST_LABEL:
         raise ValueError(
             f"label {_shown(word)} is a whole number too large for float64; number the classes anew"
         )

@@ -19,7 +19,7 @@ import numpy as np
 from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
 from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
-from ooc_fw.data.labels import label_values, read_targets
+from ooc_fw.data.labels import read_classes, read_targets
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
@@ -293,13 +293,13 @@ def split(
     Rows keep their order, their numbers in the input, and what is known about them. The files
     appear after both are written. Returns output, n_rows and class_counts for each.
     """
-    words = None
+    classes = None
     targets = source.has_labels and bool(source.targets)
     if targets:
         read_targets(source)  # it raises InputError if one of them is not finite
     elif source.has_labels:
-        classes = label_values(source)
-        words = None if classes.dtype.kind in "biuf" else classes
+        classes = read_classes(source)
+        values = classes.numbers
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
@@ -310,7 +310,7 @@ def split(
         compression=compression,
         labelled=source.has_labels,
         shuffled=bool(source.shuffled),
-        label_names=None if words is None else words.tolist(),
+        label_names=None if classes is None or values is not None else classes.names,
         targets=targets,
         columns=source.columns,
         origin=source.origin,
@@ -332,8 +332,9 @@ def split(
                     labels: AnyArray = np.zeros(len(rows))
                     if part.has_labels:
                         labels = part.labels(here.start, here.stop)
-                    if words is not None:
-                        labels = np.searchsorted(words, labels)
+                    if classes is not None:
+                        codes = classes.of(labels)
+                        labels = codes if values is None else values[codes]
                     known_cells = None if cells is None else cells[here]
                     row_ids = part.row_ids(here.start, here.stop)
                     weights = None if part.weights is None else part.weights[here]

@@ -23,7 +23,7 @@ from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path
 from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
 from ooc_fw.data.encoded import Categories
 from ooc_fw.data.formats import as_text, reading
-from ooc_fw.data.labels import coded_labels, word_labels
+from ooc_fw.data.labels import coded_labels, typed
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, StoredStatistics, stamp_of
@@ -255,11 +255,14 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
     """Labels in an array or in a column of AnnData; `sums` check those of a converted file."""
     parts = {*node} if is_group(node) else set()
     if {"codes", "categories"} <= parts:
-        return coded_labels(open_array(node["codes"]), _whole(node["categories"]).tolist(), name)
+        return coded_labels(open_array(node["codes"]), _whole(node["categories"]), name)
     if {"values", "mask"} <= parts:
-        words = _whole(node["values"]).astype(object)
-        return word_labels(np.where(_whole(node["mask"]), "", words))
+        values = _whole(node["values"])
+        codes = np.where(_whole(node["mask"]), -1, np.arange(len(values)))
+        return coded_labels(codes, values, name)
     array = np.zeros((0, 2)) if parts or hasattr(node, "tocsr") else open_array(node)
+    if isinstance(array, np.ndarray):
+        array = typed(node if isinstance(node, list | tuple) else array, name)
     dtype = array.dtype
     # In HDF5, objects may also be references.
     is_word = dtype.kind == "O" and (h5py.check_string_dtype(dtype) or not dtype.metadata)
@@ -276,8 +279,12 @@ def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:
         array = ReadArray(column.shape[:1], dtype, lambda start, stop: column[start:stop][:, 0])
     names = formats.get_texts(getattr(node, "attrs", {}), formats.LABEL_NAMES)
     if names is not None:
-        return coded_labels(array, names, name)
-    return word_labels(array) if is_text else array
+        return coded_labels(array, np.array(names, dtype=object), name)
+    if not is_text or isinstance(array, np.ndarray):
+        return array
+    texts = ReadArray(array.shape, object, lambda start, stop: typed(array[start:stop], name))
+    texts.kept_bytes = array.kept_bytes
+    return texts
 
 
 def _whole(node: Node) -> AnyArray:

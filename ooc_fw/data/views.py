@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, span_of, split_spans
 from ooc_fw.system.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 
 class SubsetSource(RowSource):
@@ -268,3 +271,51 @@ def _parts_of_groups(
             f"{n_rows} rows; use more groups, or another share or seed"
         )
     return part_of
+
+
+def feature_places(
+    columns: Sequence[str] | None,
+    features: Sequence[str] | None,
+    name: str,
+    *,
+    fills: bool = False,
+) -> Int64Array | None:
+    """Places of `features` among the `columns` of the rows `name`; None if the order is the same.
+
+    Numbers from 0 on do not count as names. If only one side has names, columns are taken by their
+    position, with a warning. InputError is raised for features that occur twice, and for missing
+    ones unless it `fills` them: then their place is -1.
+    """
+    own = [*(columns or ())]
+    wanted = [*(features or ())]
+    if own == wanted:
+        return None
+    if not {*own} & {*wanted} and (are_numbers(own) or are_numbers(wanted)):
+        if not (are_numbers(own) and are_numbers(wanted)):
+            words = "%s or the training data name no features: columns are taken by position"
+            logger.warning(words, name)
+        return None
+    places = {feature: k for k, feature in enumerate(own)}
+    missing = [feature for feature in wanted if feature not in places]
+    if len(places) < len(own) or len({*wanted}) < len(wanted):
+        what = "has a name twice; give the columns of the training data"
+        raise InputError(f"{name} or the model {what}")
+    n_known = len(wanted) - len(missing)
+    if missing and not (fills and n_known):
+        first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
+        raise InputError(
+            f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
+            f"the columns of the training data, or --fill-missing 0 to count them as 0"
+        )
+    if missing:
+        words = "%s: %d of the %d features of training are missing and count as 0"
+        logger.warning(words, name, len(missing), len(wanted))
+    if len(own) > n_known:
+        words = "%s: %d features that training did not have are left out"
+        logger.warning(words, name, len(own) - n_known)
+    return np.array([places.get(feature, -1) for feature in wanted], dtype=np.int64)
+
+
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether the names are only numbers from 0 on, as in a table without a header."""
+    return all(name == str(k) for k, name in enumerate(names))

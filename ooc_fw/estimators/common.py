@@ -21,12 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
-from ooc_fw.data.labels import are_numbers, check_labels
+from ooc_fw.data.labels import check_labels, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.structure import is_checkpoint
+from ooc_fw.data.views import are_numbers
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
@@ -266,7 +267,7 @@ class Trainer(BaseEstimator):
         check_unmasked(X)
         for each in filter(is_array, y):
             check_unmasked(each)
-            check_labels(np.asarray(each).ravel(), 0, "y", targets=True)
+            check_labels(typed(each, "y").ravel(), 0, "y", targets=True)
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame
         by_name = names is not None and not in_order and self.model_.columns is not None

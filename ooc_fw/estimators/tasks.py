@@ -20,10 +20,11 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
-from ooc_fw.data.labels import check_labels, codes_of, read_targets
+from ooc_fw.data.labels import Classes, check_labels, read_targets, typed
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Trainer, documented, is_array
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
@@ -155,9 +156,15 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`; the labels are `y`, or those in the file `X` if `y` is None."""
-        found = self._compared(X, y, sample_weight, lambda source: source.labels(0, source.n_rows))
-        *labels, weights = found
+        *labels, weights = self._compared(X, y, sample_weight, self._labels_of)
         return float(accuracy_score(*labels, sample_weight=weights))
+
+    def _labels_of(self, source: RowSource) -> npt.NDArray[Any]:
+        """Labels of a file, as classes if only one of both are words."""
+        labels = typed(source.labels(0, source.n_rows), source.name)
+        known = Classes(self.classes_)
+        same = Classes(labels).are_words == known.are_words
+        return labels if same else np.asarray(known.values[known.codes(labels, source.name)])
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
         """Update the model with a chunk of rows, which are not needed again.
@@ -198,7 +205,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         with borrow_source(X, y, columns, like) as chunk:
             check_unweighted(chunk)
             source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
-            codes = codes_of(source.labels(0, source.n_rows), known, "the chunk")
+            labels = typed(source.labels(0, source.n_rows), "the chunk")
+            codes = Classes(known).codes(labels, "the chunk")
             if first:
                 stream = Stream(kernel_for(source, options), len(known), options, room)
             elif hasattr(self, "_stream"):
@@ -230,7 +238,7 @@ def _agreed_classes(
     known: npt.NDArray[Any] | None, classes: npt.ArrayLike | None
 ) -> npt.NDArray[Any]:
     """The classes of `partial_fit`: given, or `known` from earlier calls; both must agree."""
-    given = known if classes is None else np.unique(np.asarray(classes))
+    given = known if classes is None else np.unique(typed(classes, "classes"))
     if given is None:
         raise InputError("classes must be given in the first call of partial_fit")
     check_labels(given, 0, "classes")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-from ooc_fw.data.labels import codes_of, encode_labels, like_classes, read_targets
+from ooc_fw.data.labels import Classes, encode_labels, read_targets
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
@@ -22,7 +22,7 @@ from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.file import demand
-from ooc_fw.model.machines import as_class_values, places_among
+from ooc_fw.model.machines import places_among
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.model.prediction import rows_at_once, suited
 from ooc_fw.options import TrainOptions
@@ -109,16 +109,15 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
         return RegressionProblem(source, targets, model.kernel, epsilon, penalties)
     if model.task == "novelty":
         return NoveltyProblem(source, model.kernel, penalties)
-    classes, codes = encode_labels(source)
-    labels = like_classes(as_class_values(classes), model.classes)
+    found, codes = encode_labels(source)
     expected = model.classes
+    places = Classes(expected).of(found.values)
     demand(
-        sorted(labels.tolist()) == sorted(expected.tolist()),
-        f"{source.name} has labels {format_labels(labels.tolist())} but the model was trained on "
-        f"{format_labels(expected.tolist())}; {_ADVICE}",
+        sorted(places.tolist()) == [*range(len(expected))],
+        f"{source.name} has labels {format_labels(found.values)} but the model was trained on "
+        f"{format_labels(expected)}; {_ADVICE}",
     )
-    codes = codes_of(labels, expected, source.name)[codes]
-    return ClassificationProblem(source, codes, model.kernel, penalties, expected)
+    return ClassificationProblem(source, places[codes], model.kernel, penalties, expected)
 
 
 def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:

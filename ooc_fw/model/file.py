@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ooc_fw.data.containers import open_file, open_rows
 from ooc_fw.data.converted import CONTENT, content_crc32
 from ooc_fw.data.formats import COLUMNS, as_bytes, as_text, get_texts
+from ooc_fw.data.labels import Classes
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import make_kernel
@@ -77,10 +78,8 @@ def content_of(model: Model) -> bytes:
             file["support_vectors"] = vectors
         if model.columns:
             file[COLUMNS] = as_bytes(model.columns)
-        if model.classes.dtype.kind == "f":
-            file["classes"] = model.classes
-        else:
-            file["classes"] = as_bytes(model.classes.tolist())
+        are_words = Classes(model.classes).are_words
+        file["classes"] = as_bytes(model.classes.tolist()) if are_words else model.classes
         group = file.create_group("machines")
         classifier, sv, beta = model.entries()
         group["sv"] = sv
@@ -158,10 +157,12 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
         fields["columns"] = tuple(get_texts(file, COLUMNS) or ())
     if version < FORMAT:
         return fields | _read_trained(file, fields)
-    if file["classes"].dtype.kind == "S":
+    classes = file["classes"]
+    if classes.dtype.kind == "S":
         fields["classes"] = np.array(get_texts(file, "classes"))
     else:
-        fields["classes"] = _vector_of(file["classes"], np.float64)
+        demand(classes.ndim == 1 and classes.dtype.kind in "biuf", "its classes are no labels")
+        fields["classes"] = classes[...]
     kinds = _ENTRIES | dict.fromkeys(NUMBERS, np.float64)
     arrays = {name: _vector_of(file["machines"][name], kind) for name, kind in kinds.items()}
     return fields | {"classifiers": _classifiers_of(**arrays)}

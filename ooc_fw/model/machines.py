@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -108,12 +108,6 @@ class Classifier:
 
 NUMBERS = tuple(field.name for field in fields(Classifier)[2:])
 """Fields of a `Classifier` that are numbers."""
-
-
-def as_class_values(classes: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Class values as a model holds them: numbers as float64, anything else as text."""
-    values = np.asarray(classes)
-    return values.astype(np.float64) if values.dtype.kind in "biuf" else values.astype(str)
 
 
 def class_scores(

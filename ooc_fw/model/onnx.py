@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ooc_fw.data.labels import Classes
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.system.errors import InputError
@@ -58,11 +59,12 @@ def to_onnx(model: Model) -> bytes:
         place = shown.apply(above, model.threshold or 0.0).apply("Cast", to=_INT64)
     classes = model.classes
     kind = _DOUBLE
-    if classes.dtype.kind != "f":
+    whole = None if Classes(classes).are_words else classes.astype(np.int64)
+    if whole is None:
         classes = classes.astype(object)
         kind = _STRING
-    elif (classes == classes.astype(np.int64)).all():
-        classes = classes.astype(np.int64)
+    elif whole.tolist() == classes.tolist():
+        classes = whole
         kind = _INT64
     graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
     graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))

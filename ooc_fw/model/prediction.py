@@ -14,7 +14,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -29,7 +29,6 @@ from ooc_fw.convert.readers import LabelNumbers, ordered_map
 from ooc_fw.convert.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format, files_of
-from ooc_fw.data.labels import feature_places
 from ooc_fw.data.opening import warn_of_origin
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import (
@@ -43,7 +42,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.scaling import OFFSET, Scaling
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
-from ooc_fw.data.views import ColumnSource, ScaledSource
+from ooc_fw.data.views import ColumnSource, ScaledSource, feature_places
 from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
@@ -395,10 +394,7 @@ def rows_of_table(
             n_rows += len(block.rows)
             labels: AnyArray = block.labels
             if (words := encoder.labels.words) is not None:
-                labels = np.array(words)[labels.astype(np.int64)]
-            if labels.dtype.kind not in "biuf" and model.classes.dtype.kind == "f":
-                with suppress(ValueError):
-                    labels = labels.astype(np.float64)
+                labels = np.array(words, dtype=object)[labels.astype(np.int64)]
             yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
             raise InputError(f"{table.name} has no rows; give a table with rows in it")

@@ -26,7 +26,6 @@ from ooc_fw.model.machines import (
     Classifier,
     Decision,
     PairSolution,
-    as_class_values,
     class_probabilities,
     class_scores,
     class_sides,
@@ -55,7 +54,7 @@ class Model:
 
     kernel: Kernel  # has the number that was used for gamma
     C: float  # penalty in training, before weights of rows and classes
-    classes: npt.NDArray[Any]  # (n_classes,): float64 or text, increasing; if two, the second is +1
+    classes: npt.NDArray[Any]  # (n_classes,): increasing; if there are two, the second is +1
     scaling: Scaling | None  # scaling of the training rows; None if it is unknown
     status: str  # how training ended, see `ooc_fw.model.machines.worst_status`
     support_vectors: Rows  # scaled as in training; all classifiers share them
@@ -185,7 +184,7 @@ class Model:
             status = worst_status([one.status for one in own])
         columns = getattr(data, "columns", None)
         return cls(
-            classes=as_class_values(classes),
+            classes=np.asarray(classes),
             scaling=getattr(data, "scaling", None),
             status=str(status),
             support_vectors=vectors,

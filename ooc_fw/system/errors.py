@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
-from numbers import Real
+from numbers import Integral, Real
 from types import FrameType
 from typing import Any, Self
 
@@ -50,6 +50,8 @@ def unreadable(path: str, error: BaseException) -> InputError | None:
 
 def format_label(value: Any) -> str:
     """Label in the usual form: whole numbers have no decimal point."""
+    if isinstance(value, Integral):  # or a truth value; float64 may round a whole number
+        return str(value)
     return repr(float(value)).removesuffix(".0") if isinstance(value, Real) else str(value)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.labels import encode_labels, is_label_number, read_targets
+from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
@@ -136,10 +136,7 @@ def prepare(
         answers, threads = _answers(task, learned, options, weighted=weighted)
         classes = answers.get("class_labels", np.zeros(1))
         codes = answers.get("codes", np.zeros(learned.n_rows, dtype=np.int8))
-        by_class = weights.classes
-        if isinstance(by_class, dict) and classes.dtype.kind in "biuf":  # words name numbers, too
-            by_class = {float(k) if is_label_number(str(k)) else k: w for k, w in by_class.items()}
-        given = classes, codes, by_class, of_rows
+        given = classes, codes, weights.classes, of_rows
         where = {"threads": threads, "dask": session.dask, "on_rows": on_rows}
         kernel = kernel_for(learned, options, task, **where)
         size = f"{learned.n_rows} rows, {learned.n_features} features"
@@ -203,7 +200,7 @@ def _answers(
     classes, codes = encode_labels(source)
     n_classifiers = classifiers_of(len(classes))
     threads = check_memory(source, options, n_classifiers=n_classifiers, weighted=weighted)
-    return {"codes": codes, "class_labels": classes}, threads
+    return {"codes": codes, "class_labels": classes.values}, threads
 
 
 def kernel_for(

@@ -100,17 +100,16 @@ def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArra
     to choose one.
     """
     classes, codes = encode_labels(source)
-    names = [format_label(value) for value in classes.tolist()]
-    word = names[np.bincount(codes).argmax()] if label is None else label
-    word = word if isinstance(word, str) else format_label(word)
-    if word not in names or len(names) < 2 or (label is None and len(names) > 2):
-        fault = f"no row of {source.name} has the label {word}, or all have"
+    place = int(np.bincount(codes).argmax()) if label is None else classes.place(label)
+    word = format_label(label) if place < 0 else classes.names[place]
+    if place < 0 or (label is None and len(classes) > 2):
+        fault = f"no row of {source.name} has the label {word}"
         if label is None:
-            fault = f"{source.name} has {len(names)} different labels, but novelty needs two"
+            fault = f"{source.name} has {len(classes)} different labels, but novelty needs two"
         raise InputError(
             f"{fault}; name the label of ordinary rows with --ordinary LABEL (ordinary= in Python)"
         )
-    is_ordinary = codes == names.index(word)
+    is_ordinary = codes == place
     n_ordinary = int(is_ordinary.sum())
     words = (
         f"{n_ordinary} rows labelled {word} are ordinary: the model learns these only; "

@@ -17,9 +17,9 @@ def judged(model_file, data_file):
 
 
 def test_measures_with_labels_that_are_never_predicted_or_never_given():
-    """Names need not be sorted: the last is unknown to the model."""
-    given, found = np.array([0, 0, 1, 3, 3]), np.array([0, 1, 1, 1, 0])
-    result = class_measures(given, found, [-7.0, 5.0, 9.0, 3.0])
+    """The last label is unknown to the model."""
+    given, found = np.array([0, 0, 2, 1, 1]), np.array([0, 2, 2, 2, 0])
+    result = class_measures(given, found, ["-7", "3", "5", "9"])
     assert result["accuracy"] == 0.4
     assert result["balanced_accuracy"] == result["macro"]["recall"] == (0.5 + 0 + 1) / 3
     assert list(result["classes"]) == ["-7", "3", "5", "9"]
@@ -140,3 +140,27 @@ def test_rows_without_a_likely_class_are_unassigned(ooc_fw, here):
     largest = found[["p_-7", "p_3"]].max(axis=1)
     assert 0 < np.mean(largest < 0.8) < 1
     np.testing.assert_array_equal(found["label"] == "unassigned", largest < 0.8)
+
+
+def test_missing_labels_are_left_out_and_unknown_ones_count_as_wrong(ooc_fw, here):
+    """In a table, and in arrays that are numbers or words; one odd label spoils no other."""
+    told = ooc_fw("evaluate", "people.model.h5", "no-label.csv")
+    assert "1 rows without a label are left out" in told.err
+    known = np.load("y.npy")
+    whole = ooc_fw("evaluate", "m.h5", "X.npy", "--labels", "y.npy", "--json").json()
+    for name, gaps, odd in (("numbers", np.nan, 4.0), ("words", "", "maybe")):
+        labels = known.astype(float) if name == "numbers" else known.astype(int).astype(str)
+        labels = labels.astype("<U8") if name == "words" else labels
+        labels[:7] = gaps
+        np.save("gaps.npy", labels)
+        found = ooc_fw("evaluate", "m.h5", "X.npy", "--labels", "gaps.npy", "--json")
+        assert "7 rows without a label are left out" in found.err
+        assert found.json()["n_rows"] == len(known) - 7
+        assert [*found.json()["classes"]] == [*whole["classes"]]
+        labels[7:9] = odd
+        np.save("gaps.npy", labels)
+        found = ooc_fw("evaluate", "m.h5", "X.npy", "--labels", "gaps.npy", "--json")
+        assert f"2 of {len(known) - 7} rows in X.npy have labels unknown" in found.err
+        assert "--labels-as" in found.err
+        expected = [*whole["classes"], "4" if name == "numbers" else "maybe"]
+        assert [*found.json()["classes"]] == expected

@@ -75,7 +75,7 @@ train - => standard input goes with --stream only
 train d.h5 --task clustering => --task: must be one of classification, novelty
 train d.h5 --task novelty --probability => --probability has no meaning for --task novelty
 train d.h5 --task novelty --class-weight balanced => --class-weight has no meaning
-train d.h5 --task novelty --ordinary 8 => has the label 8, or all have
+train d.h5 --task novelty --ordinary 8 => no row of d.h5 has the label 8
 train d.h5 --task novelty --contamination 0.7 => must be a positive number, at most 0.5
 evaluate m.h5 d.h5 --false-alarms 0 => must be a positive number
 evaluate m.h5 d.h5 --false-alarms 1% --threshold 1 => contradict each other
@@ -179,7 +179,6 @@ evaluate m.h5 d.h5 --figure new.gif => has to end in .png, .svg or .pdf, not new
 evaluate novel.h5 d.h5 --labels words.npy => known: -1, 1; found: no, yes => --labels-as
 evaluate numbers.h5 d.h5 --labels words.npy => predicts numbers, but the labels of d.h5 are words
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
-evaluate people.model.h5 no-label.csv => the label is missing => --missing-labels drop
 evaluate m.h5 d.txt --label z => --label has no meaning for d.txt
 evaluate m.h5 d.txt --labels y.npy => --labels has no meaning for d.txt
 importance m.h5 t.csv => convert it like the training data => --like TRAIN.h5

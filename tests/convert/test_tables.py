@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ooc_fw import load_model
 from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import parse_number
-from ooc_fw.data.labels import plain_word
+from ooc_fw.convert.tables import parse_number, plain_word
 from ooc_fw.data.opening import open_source
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -30,7 +29,7 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
     slow = [*csv.reader(path.read_text().splitlines()[1:])]
     numbers = [parse_number(row[0]) for row in slow]
     with open_table(str(path), "csv", ConvertOptions()) as table:
-        table.choose({"a": "numbers", "b": "words", "y": "words"})
+        table.choose({"a": "numbers", "b": "words", "y": "labels"})
         (block,) = table.blocks()
         if None in numbers:
             with pytest.raises(InputError, match=f", line {numbers.index(None) + 2}: column 'a'"):
@@ -38,9 +37,9 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
             return
         found, place = table.cells(block)
     np.testing.assert_array_equal(found["a"], numbers)
-    for column, name in ((1, "b"), (2, "y")):
+    for column, name, word_of in ((1, "b", plain_word), (2, "y", str.strip)):
         names = [found[name].values[code] if code >= 0 else "" for code in found[name].codes]
-        assert names == [plain_word(row[column]) for row in slow]
+        assert names == [word_of(row[column]) for row in slow]
     places = [f"{path}, line {k + 2}" for k in range(len(rows))]
     assert [*map(place, range(len(rows)))] == places
 

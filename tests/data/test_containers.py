@@ -29,7 +29,7 @@ def test_an_annotated_file(tmp_path):
     for data in (tmp_path / "cells.h5ad", own):
         with open_source(data, label="doublet", missing_labels="drop") as source:
             assert source.n_rows == 45
-            assert source.labels(0, 3).tolist() == ["True", "False", "True"]
+            assert source.labels(0, 3).tolist() == [True, False, True]
             assert source.row_ids(0, 4).tolist() == [1, 2, 3, 5]
         for x_name, rows in (("X", X), ("layers/twice", 2 * X), ("obsm/same_width", X)):
             with open_source(data, label=None, x_name=x_name) as source:

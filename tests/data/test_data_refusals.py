@@ -178,7 +178,18 @@ LABELS = [
         ((np.eye(3), np.array(["a", "b", word], object)), "row 2 of array is missing")
         for word in (None, np.nan, pd.NA, pd.NaT, " nan ")
     ),
-    ((np.eye(2), np.array([7, 2**53 + 1])), "row 1 .* whole number that float64 does not tell"),
+    *(
+        ((np.eye(3), labels), f"are {kinds}; give all of them as words, or all as numbers")
+        for labels, kinds in (
+            ([1, "a", 2], "numbers and words"),
+            (np.array([1, "a", 2.5], object), "numbers and words"),
+            ([True, "b", "b"], "truth values and words"),
+            (np.array([2, True, 3], object), "numbers and truth values"),
+            (np.array([(1, 2), "a", "b"], object), "other objects and words"),
+        )
+    ),
+    ((np.eye(2), [2**70, 1]), "exceed 64 bits"),
+    ((np.eye(2), np.array([2**63, -1], object)), "exceed 64 bits"),
     ((open_source(X), y), "is open already; give the labels where it is opened"),
 ]
 

@@ -98,7 +98,7 @@ REFUSALS = [
     ({}, put("rows", [0, 1, 2, -1]), "need as many numbers of rows"),
     ({}, put("rows", [0, 1, 2, 2]), "are the same row"),
     ({}, put("penalties", [1.0, 1, 0, 1]), "C must be 4 positive numbers"),
-    ({}, put("classes", np.arange(2)), "of type int64"),
+    ({}, put("classes", np.eye(2)), "its classes are no labels"),
     ({}, put("classes", np.arange(3.0)), "3 classes and 1 classif"),
     ({}, put("classes", [1.0, 1.0]), "all different"),
     (SPAN, put("classes", np.arange(4.0)), "4 classes and 3 classif"),
