@@ -185,6 +185,8 @@ def test_labels_and_weights_beside_a_file_are_those_of_its_input(table, weights,
         own.score(part, y[some])
     with pytest.raises(InputError, match="60 rows of an input of 200 but 60 weights"):
         own.score(part, y, sample_weight=weights[some])
+    with h5py.File(path) as file, pytest.raises(InputError, match="itself; give their name"):
+        own.score(file, file["y"])
 
 
 def frame(X):

@@ -90,6 +90,9 @@ def open_source(
     with ExitStack() as after_error:
         source = after_error.enter_context(_open(data, x_names, y_names if given is None else ()))
         if given is not None:
+            paths = {os.path.realpath(path) for path in (path_of(labels), source.name)}
+            if source.ids is not None and len(paths) == 1:  # they have the order of the file
+                raise InputError(f"the labels are in {source.name} itself; give their name")
             source.label_rows(source.by_row(given, "labels"))
         if name is not None and not source.has_labels:
             raise InputError(f"{name!r} is neither a file of labels nor a name in {source.name}")
