@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.parallel import row_slices
+from ooc_fw.data.rows import (
+    AnyArray,
+    CSRRows,
+    Float64Array,
+    Int64Array,
+    Rows,
+    rows_bytes,
+    take_rows,
+)
 from ooc_fw.kernels.functions import (
     FLOAT32_DIFFERENCES,
     FLOAT32_PRODUCTS,
@@ -31,6 +40,7 @@ _FEW_FEATURES = 32
 _FAST_ERROR = 1e-3  # from float32 arithmetic
 _WIDE_ERROR = 1e-6  # from float64 arithmetic, if values are stored as float32
 _EXACT_ERROR = 1e-10  # for certificates
+_PROBE_BYTES = 4 << 20  # bytes of a probe that are converted at once
 
 
 class Arithmetic(NamedTuple):
@@ -107,11 +117,17 @@ def choose_arithmetic(kernel: Kernel, probe: Rows) -> Arithmetic:
     chosen = _suiting_storage(probe)
     # Rows whose bound overflows are refused when an engine prepares them.
     with np.errstate(over="ignore", invalid="ignore"):
-        x = chosen.suited_to(kernel).prepare(kernel, probe, FLOAT64_PRODUCTS)
-        norm = x.norms.max(initial=0)
+        suited = chosen.suited_to(kernel)
+        step = max(1, _PROBE_BYTES * len(probe) // max(1, rows_bytes(probe)))
+        norm = 0.0
+        n_terms = np.empty(0, dtype=np.int64)
+        for part in row_slices(len(probe), step):
+            x = suited.prepare(kernel, probe[slice(*part)], FLOAT64_PRODUCTS)
+            norm = np.maximum(norm, x.norms.max())
+            n_terms = np.append(n_terms, x.n_terms())
 
         def largest_error(method: Method) -> float:
-            by = Sizes(method, np.full(len(x), norm), norm, x.n_terms())
+            by = Sizes(method, np.full(len(n_terms), norm), norm, n_terms)
             return float(kernel.error_bound(by).max(initial=0))
 
         if largest_error(FLOAT32_PRODUCTS) <= _FAST_ERROR:
@@ -135,7 +151,7 @@ def _suiting_storage(probe: Rows) -> Arithmetic:
     # With more nonzeros a BLAS product beats the sparse one.
     sparse = bool(np.count_nonzero(probe) < 0.25 * probe.size)
     mean = probe.mean(axis=0, dtype=np.float64)
-    mean_square_norm = np.square(probe, dtype=np.float64).sum(axis=1).mean()
+    mean_square_norm = np.einsum("ij,ij->", probe, probe, dtype=np.float64) / len(probe)
     # For a larger mean centring saves digits.
     large = mean @ mean > 0.25 * mean_square_norm
     return Arithmetic(mean.astype(np.float32) if large else None, sparse)

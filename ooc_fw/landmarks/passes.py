@@ -19,6 +19,7 @@ from ooc_fw.data.rows import (
     Int8Array,
     Int64Array,
     Rows,
+    rows_bytes,
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, block_slices, rows_source
@@ -348,7 +349,9 @@ def add_to_hessian(
     engine = landmarks.engine
     places, weights = factors
     strips = row_slices(len(landmarks), 256)  # columns for a thread at a time
-    for part in row_slices(len(places), 512):  # rows between two checks
+    # Rows between two checks: they are copied twice, and one may have millions of features.
+    copied = (1 << 22) * len(rows) // max(1, rows_bytes(rows))
+    for part in row_slices(len(places), min(512, max(1, copied))):
         x = engine.prepare(take_rows(rows, places[slice(*part)]))
         values = np.empty((len(x), len(landmarks)))
         for start, stop in row_slices(len(x), _KERNEL_ROWS):

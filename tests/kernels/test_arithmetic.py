@@ -1,9 +1,12 @@
 """The arithmetic that suits rows: columns as they are, with a gamma that does not suit them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import ooc_fw
+from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.options import TrainOptions
@@ -55,3 +58,13 @@ def test_gap_and_predictions_are_those_of_exact_arithmetic(case):
     exact = problem.y * (truth.gradient - truth.alpha / problem.C) / truth.rho
     assert np.abs(model.decision_function(problem.X) - exact).max() <= 1e-4
     np.testing.assert_array_equal(model.predict(problem.X), np.where(exact > 0, 1.0, -1.0))
+
+
+@pytest.mark.parametrize("center", [0.0, 5.0])
+def test_a_probe_of_wide_rows_is_not_copied_whole(center):
+    probe = np.full((32, 400_000), center, dtype=np.float32)  # 51 MB
+    tracemalloc.start()
+    choose_arithmetic(make_kernel("rbf", gamma=1e-6), probe)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40e6
