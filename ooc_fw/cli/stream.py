@@ -27,13 +27,13 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DeferredInterrupt, format_gap, signal_of
 from ooc_fw.training.prepare import kernel_for
-from ooc_fw.training.streams import CHUNK_BYTES, Stream, check_unweighted
+from ooc_fw.training.streams import Stream, check_unweighted, chunk_bytes
 
 logger = logging.getLogger(__name__)
 
 _TAKEN = (
     "data label labels x_name zero_based output log json quiet verbose stream resume keep "
-    "kernel gamma degree coef0 C tol stopping threads certify max_time"
+    "kernel gamma degree coef0 C tol stopping threads certify max_time memory_limit"
 )
 
 
@@ -179,7 +179,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
                 without_offsets(source, args.kernel) if before is None else suited(before, source)
             )
             check_unweighted(rows)
-            parts = iter_blocks(rows, 0, rows.n_rows, CHUNK_BYTES)
+            parts = iter_blocks(rows, 0, rows.n_rows, chunk_bytes(args.memory_limit))
             labelled = ((rows.labels(start, start + len(part)), part) for start, part in parts)
             classes = read_classes(rows) if before is None else Classes(before.classes)
             yield Chunks(labelled, classes, before or rows)

@@ -117,7 +117,11 @@ class ArrowTable(Table):
         # texts once, and a dictionary keeps them so.
         texts = [name for name in stored if self.kinds[name] == WORDS]
         with parquet.ParquetFile(
-            part.path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts
+            part.path,
+            buffer_size=1 << 20,
+            pre_buffer=False,
+            read_dictionary=texts,
+            page_checksum_verification=True,  # of pages that have a checksum
         ) as pages:
             groups = map(pages.metadata.row_group, range(pages.metadata.num_row_groups))
             most = max((one.total_byte_size // max(1, one.num_rows) for one in groups), default=1)

@@ -41,8 +41,10 @@ from ooc_fw.system.errors import DeferredInterrupt, InputError
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 64 << 20
-"""Size of a chunk of decoded rows."""
+
+def chunk_bytes(limit: int | None) -> int:
+    """Size of a chunk of decoded rows, of which there are several copies, for a memory limit."""
+    return min(64 << 20, (limit or 4 << 30) // 32)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Stream:
         """
         after = self
         session = session or Session()
-        for start, rows in iter_blocks(source, 0, source.n_rows, CHUNK_BYTES):
+        most = chunk_bytes(self.options.memory_limit)
+        for start, rows in iter_blocks(source, 0, source.n_rows, most):
             after = after._with_chunk(rows, codes[start : start + len(rows)], session)
         if session.deadline(self.options).left() <= 0:
             logger.warning("the time limit was over before the last rows were learned")
@@ -173,7 +176,7 @@ class Stream:
     ) -> Solution:
         """Solution of some rows, beginning with the weights `alpha` unless all are 0."""
         problem = BinaryProblem(rows_source(rows, "the chunk"), labels, self.kernel, partial=True)
-        names = "C", "tol", "stopping", "threads", "max_time"
+        names = "C", "tol", "stopping", "threads", "max_time", "memory_limit"
         how: dict[str, Any] = {name: getattr(self.options, name) for name in names}
         plan = plan_exact(problem, TrainOptions(**how))
         room = min(plan.memory.max_vertices, self.keep + max(512, self.keep // 4))
