@@ -273,7 +273,10 @@ class _Conversion:
         kept = np.arange(len(block.rows)) if block.kept is None else block.kept
         row_ids = self.n_input + kept
         self.n_input += len(block.rows) + block.counts.get("unlabelled", 0)
-        keys = shuffle_keys(row_ids, self.options.seed) if self.encoder.n_encoded else None
+        keys = None
+        if self.encoder.n_encoded:
+            labelled = np.arange(self.n_rows, self.n_rows + len(block.rows))
+            keys = shuffle_keys(labelled, self.options.seed)
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.n_columns = max(self.n_columns, block.width)

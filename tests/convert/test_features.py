@@ -71,7 +71,8 @@ def test_values_are_those_of_the_definition(tmp_path, labels, shuffle):
     parts = (np.split(X[:, 1:], 2, axis=1) for X in (found.X, new.X))
     for j, (features, of_new) in enumerate(zip(*parts, strict=True)):
         values, later = naive(rows, j, wanted.astype(float), 3)
-        np.testing.assert_allclose(features, values[found.row], rtol=1e-6)
+        labelled = found.row - (found.row > 150)  # row 150 has no label
+        np.testing.assert_allclose(features, values[labelled], rtol=1e-6)
         np.testing.assert_allclose(of_new[0], later[(None, "w1")[j]], rtol=1e-6)
 
 
