@@ -311,6 +311,9 @@ class TrainOptions(_Checked):
         return {name: getattr(self, name) for name in option_fields(TrainOptions)}
 
 
+THREADS = option_fields(TrainOptions)["threads"]
+"""Number of threads, of predictions and certificates, too."""
+
 KEEP = Option(10_000, "largest number of rows that the stream keeps", **_VERTICES)
 """Number of rows that a stream keeps. The kernel values between 10,000 rows take up to 625 MB."""
 

@@ -41,6 +41,7 @@ from ooc_fw.model.prediction import (
     rows_of_table,
     without_value,
 )
+from ooc_fw.options import COUNT, THREADS, Option
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import write_atomic
 
@@ -232,7 +233,8 @@ class Model:
             prediction. For the path of a converted file, values have the order of the rows before
             conversion; for an open source, the order of its `labels`.
         """
-        how: dict[str, Any] = {"labels_only": labels_only, "threads": threads}
+        how: dict[str, Any] = {"labels_only": labels_only}
+        how["threads"] = THREADS.check("threads", threads)
         n = len(self.classifiers)
         none = np.empty((0, n) if n > 1 else 0)
         table = find_table(self, X)
@@ -311,9 +313,10 @@ class Model:
         """
         with (
             borrow_source(X, like=self.origin | {"label": "y"}) as source,
-            borrow_workers(dask, threads) as workers,
+            borrow_workers(dask, THREADS.check("threads", threads)) as workers,
         ):
-            return importance_of(self, source, rows, on_rows or (lambda _: None), workers)
+            most = None if rows is None else Option(None, **COUNT).check("rows", rows)
+            return importance_of(self, source, most, on_rows or (lambda _: None), workers)
 
     def certify(
         self,
@@ -339,7 +342,8 @@ class Model:
             given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
             if X is not source and given is not None:
                 given = source.by_row(given, "penalties")
-            return certify_model(self, source, given, threads, dask, tell)
+            number = THREADS.check("threads", threads)
+            return certify_model(self, source, given, number, dask, tell)
 
     def weights(self) -> Float64Array:
         """Weight of each support vector in each decision value, (n_support, n_classifiers).

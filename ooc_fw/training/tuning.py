@@ -85,17 +85,17 @@ class TuneOptions:
         """Names of the kernels to try."""
         if self.kernel == "auto":
             return ["rbf", "laplacian"] if self.gammas is None else ["rbf"]
-        return [self.kernel] if isinstance(self.kernel, str) else self.kernel
+        return _listed(self.kernel)
 
     def candidates(self, source: RowSource, options: ModelOptions, threads: int) -> list[Point]:
         """The first candidates, with gammas that suit the rows."""
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
-        Cs = [TrainOptions(C=C).C for C in (usual if self.Cs is None else self.Cs)]
+        Cs = [TrainOptions(C=C).C for C in (usual if self.Cs is None else _listed(self.Cs))]
         points = []
         for name in self.kernels:
-            given = ["auto"] if self.gammas is None else self.gammas
+            given = ["auto"] if self.gammas is None else _listed(self.gammas)
             kinds = [replace(options, kernel=name, gamma=gamma) for gamma in given]
             kernels = [kernel_for(source, kind, self.task, threads=threads) for kind in kinds]
             gammas = [kernel.gamma for kernel in kernels]
@@ -105,6 +105,11 @@ class TuneOptions:
         if not points:
             raise InputError("there is nothing to try: give a kernel, a gamma and a C at least")
         return list({(point.kernel, point.C, point.gamma): point for point in points}.values())
+
+
+def _listed(values: Any) -> Sequence[Any]:
+    """The values of a list; a value alone is a list of one."""
+    return [values] if np.ndim(values) == 0 else values
 
 
 @dataclass

@@ -63,6 +63,14 @@ taught.partial_fit(X, y, [-7, 4]) => differ from those of earlier calls
 SVC(probability=True).partial_fit(X, y, [-7, 3]).predict_proba(X) => gives no probabilities
 taught.predict(but(X, 3, np.nan)) => NaN
 
+taught.model_.decision_function(X, threads=1.5) => threads must be a whole number
+taught.model_.certify(X, y, threads=None) => threads must be a whole number
+taught.model_.importance(X, rows=-1) => rows must be a whole number of at least 1
+taught.model_.importance(X, threads=True) => threads must be a whole number
+
+tune(X, y, Cs="1,2") => C must be a positive number, not '1,2'
+tune(X, y, gammas=True) => gamma must be
+tune(X, y, kernel=5) => kernel must be text
 tune(X, y, Cs=[]) => nothing to try
 tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balanced
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
