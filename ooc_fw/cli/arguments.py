@@ -122,7 +122,7 @@ ARGUMENTS = {
     ),
     "false_alarms": Option(
         None,
-        "choose the threshold so that at most this share of the rows of other classes, such as 1%, "
+        "choose the threshold so that at most this share of the rows of other classes, such as 1%%, "
         "is predicted as the positive class",
         **options.SHARE,
     ),
