@@ -54,6 +54,7 @@ train d.h5 --gamma 0 => --gamma: must be auto, scale or a positive number, not '
 train d.h5 --seed 999999999999999999999 => of at least 0, at most 9223372036854775807
 train d.h5 --memory plenty => --memory: 'plenty' is no size
 train d.h5 --memory 10MiB => a limit that would do is
+train --stream d.txt --memory 10MiB => a limit that would do is
 train d.h5 --max-iter -1 => --max-iter: must be a whole number of at least 0
 train d.h5 --max-time soon => --max-time: must be a positive number of seconds, not 'soon'
 train d.h5 --class-weight 1 => --class-weight: must be class weights LABEL=W,... or balanced

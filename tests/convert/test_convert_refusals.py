@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from ooc_fw.system.errors import InputError
 from tests.convert.converted import Y, convert_files, write_npy, write_table
@@ -48,6 +49,19 @@ def spoilt(folder):
     """A file of Parquet whose first page is zeros."""
     path = write_table(folder / "t.parquet", {"a": np.arange(99.0), "y": np.arange(99) % 2})
     path.write_bytes(b"PAR1" + bytes(200) + path.read_bytes()[204:])
+    return path.name
+
+
+def flipped(folder):
+    """A file of Parquet with checksums of its pages, and one other bit in a number."""
+    path = folder / "t.parquet"
+    table = pa.table({"a": np.arange(99.0), "y": np.arange(99) % 2})
+    parquet.write_table(
+        table, path, compression="none", use_dictionary=False, write_page_checksum=True
+    )
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float64(50).tobytes()) + 5] ^= 1
+    path.write_bytes(content)
     return path.name
 
 
@@ -152,6 +166,7 @@ FILES = [
         for log in ("_delta_log", ".hoodie", "metadata")
     ),
     (spoilt, Y, r"t\.parquet is damaged after row 0"),
+    (flipped, Y, r"t\.parquet is damaged after row 0 .*checksum"),
     (STAMPS, Y, r"column 't' .* holds dates, not numbers; .*--drop t"),
     (pa.table({"v": [["a"], ["b"]], "y": [0, 1]}), Y, r"'v' of .* holds list<.*--drop v"),
     (np.eye(2), {}, r"has no labels; name them \(--label\), or give a file"),
