@@ -122,8 +122,8 @@ ARGUMENTS = {
     ),
     "false_alarms": Option(
         None,
-        "choose the threshold so that at most this share of the rows of other classes, such as "
-        "1%%, is predicted as the positive class",
+        "choose the threshold so that at most this share of the rows of the other class, such as "
+        "0.01, is predicted as the positive class",
         **options.SHARE,
     ),
     "save": file_option("with --false-alarms, write the model with this threshold to this file"),

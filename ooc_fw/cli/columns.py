@@ -57,7 +57,8 @@ def _on_table(columns: dict[str, Any], label: str | None, n_rows: int) -> Iterat
     if label is None:
         yield "no column is named as the labels: name one with --label", "--label", "COLUMN"
     else:
-        yield from on_labels(columns[label].get("different", 0), columns[label].get("missing", 0))
+        counts = columns[label].get("different", 0), columns[label].get("missing", 0)
+        yield from on_labels(*counts, are_numbers=columns[label]["holds"] == "numbers")
     names = [name for name in columns if name != label]
     uses = {name: _option(columns[name], n_rows) for name in names}
     for option in ("--one-hot", "--target-encode", "--dates", "--drop"):
@@ -85,10 +86,11 @@ def _option(facts: dict[str, Any], n_rows: int) -> str:
     return "--drop" if different in (0, n_rows - facts.get("missing", 0)) else "--target-encode"
 
 
-def on_labels(n_classes: int, n_missing: int) -> Iterator[Advice]:
+def on_labels(n_classes: int, n_missing: int, *, are_numbers: bool) -> Iterator[Advice]:
     """Advice on missing labels, and on labels so many that they are probably amounts."""
     if n_missing:
         way = "training refuses them; --missing-labels drop leaves these rows out"
         yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
     if n_classes > 100:
-        yield (f"there are {n_classes} different labels; amounts need --task regression",)
+        options = ("--task", "regression") if are_numbers else ()
+        yield f"there are {n_classes} different labels; amounts need --task regression", *options

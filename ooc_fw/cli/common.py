@@ -57,6 +57,19 @@ def groups_of(args: argparse.Namespace, source: RowSource) -> Any:
     return read_column(path, column, source)
 
 
+def imbalance(counts: Mapping[str, float]) -> list[str]:
+    """A sentence if a class has 20 times the rows of another; `counts` are by class."""
+    least = min(counts, key=lambda name: counts[name], default="")
+    most = max(counts, key=lambda name: counts[name], default="")
+    if not counts or counts[most] < 20 * counts[least]:
+        return []
+    return [
+        f"class {most} has {counts[most]:.0f} rows and class {least} {counts[least]:.0f}: with "
+        f"--class-weight balanced, train counts all classes the same; it then finds more rows of "
+        f"small classes, and takes more rows of large ones for them"
+    ]
+
+
 def refuse_given(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """Raise InputError for the first of the arguments `names` that differs from its default."""
     for given in given_arguments(args, [*names]):

@@ -44,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     common.print_result(args, result, _lines(result))
+    if model.task == "classification" and model.penalties is None:
+        counts = {name: each["support"] for name, each in result["classes"].items()}
+        common.say(args, *common.imbalance({name: n for name, n in counts.items() if n > 0}))
     if args.figure is not None:
         save(draw_fit(*seen) if is_regression else draw_measures(result, seen), args.figure)
     return DONE

@@ -1,7 +1,7 @@
 """``ooc-fw info``: describes data or a model, warns of faults, and suggests the next command.
 
 It reads all labels of large files (8 bytes each) and a sample of their rows. Of text and tables it
-reads the first block.
+reads the first block. Rows that are not scaled are learned as they are and scaled, to compare.
 """
 
 from __future__ import annotations
@@ -26,12 +26,21 @@ from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
 from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import CSRRows, concat_rows, values_of
-from ooc_fw.data.sources import CSRSource, RowSource, block_slices
+from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, values_of
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.data.sources import CSRSource, RowSource, block_slices, rows_source, stretches
+from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.structure import is_model
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.model.record import load_model
+from ooc_fw.options import ModelOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.errors import format_label
+from ooc_fw.solver.plan import few_rows
+from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.training.prepare import prepare
+
+_MOST_CLASSES = 40  # classes that a look at the rows learns; more need too many pairs
+_MOST_FEATURES = 100_000  # columns of the rows that it learns
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +84,12 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         counts.update(count_labels(labels[~are_missing(labels)]))
     classes = {format_label(label): counts[label] for label in sorted(counts)}
     n_missing = source.n_rows - counts.total()
-    advice = [*_on_source(source, n_bad, len(classes), n_missing)]
+    are_numbers = not any(isinstance(label, str) for label in counts)
+    advice = [*_on_source(source, n_bad, len(classes), n_missing, are_numbers=are_numbers)]
+    if not source.targets and len(classes) <= _MOST_CLASSES:
+        advice += [(sentence,) for sentence in common.imbalance(classes)]
+        if source.scaling is None and len(classes) > 1 and n_bad + n_missing == 0:
+            advice += _on_scaling(source)
     return {
         "kind": "data",
         "n_rows": source.n_rows,
@@ -93,7 +107,9 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     }
 
 
-def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) -> Iterator[Advice]:
+def _on_source(
+    source: RowSource, n_bad: int, n_classes: int, n_missing: int, *, are_numbers: bool
+) -> Iterator[Advice]:
     """Advice on faults of the data, the most serious first."""
     if n_bad:
         yield (
@@ -105,9 +121,38 @@ def _on_source(source: RowSource, n_bad: int, n_classes: int, n_missing: int) ->
     elif source.targets:
         yield "", "--task", "regression"
     else:
-        yield from on_labels(n_classes, n_missing)
-    if source.scaling is None:
-        yield "", "--scale", "maxabs" if source.sparse else "standard"
+        yield from on_labels(n_classes, n_missing, are_numbers=are_numbers)
+
+
+def _on_scaling(source: RowSource) -> Iterator[Advice]:
+    """The accuracy on a third of some rows, as they are and scaled; the option if it is better."""
+    some = stretches(source.n_rows, 128, 16)
+    some = some[:: -(-len(some) // few_rows(source, len(some)))]
+    if len(some) < 100 or source.n_features > _MOST_FEATURES:
+        return
+    order = np.random.default_rng(0).permutation(len(some))
+    parts = some[order % 3 > 0], some[order % 3 == 0]
+    labels = [SubsetSource(source, part).labels(0, len(part)) for part in parts]
+    kind = "maxabs" if source.sparse else "standard"
+    exact = [source.take(part, exact=True) for part in parts]
+    scaling = Scaling.fit(ColumnRanges(kind).add(exact[0]), False, source.n_features)
+    raw = _accuracy([source.take(part) for part in parts], labels)
+    scaled = _accuracy([scaling.apply(rows, source.n_features) for rows in exact], labels)
+    better = ("--scale", kind) if scaled > raw + 0.01 else ()
+    sentence = f"of {len(some)} rows a third judged models of the others: accuracy {raw:.3f} as "
+    yield f"{sentence}they are, {scaled:.3f} with --scale {kind}", *better
+
+
+def _accuracy(rows: list[Rows], labels: list[AnyArray]) -> float:
+    """The accuracy of a small model of some rows on others; 0 if the rows cannot be learned."""
+    options = ModelOptions(C=10, tol=1e-2, exact=True)
+    try:
+        learned = rows_source(rows[0], "a sample of the rows", labels[0])
+        model = prepare(learned, "classification", options).fit().model
+        judged = rows_source(rows[1], "a sample of the rows", labels[1])
+        return float((model.predict(judged) == labels[1]).mean())
+    except InputError:
+        return 0.0
 
 
 def _advised(

@@ -7,6 +7,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.commands import DONE
 from ooc_fw.options import NOVELTY_C, ModelOptions
@@ -14,7 +16,13 @@ from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint
-from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
+from ooc_fw.system.errors import (
+    DeferredInterrupt,
+    InputError,
+    OutOfTimeError,
+    format_label,
+    signal_of,
+)
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import Fit, describe
@@ -54,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
             return _print_plan(args, plan)
         common.say(args, plan.kind)
         rows = prepared.problem.source
+        if args.task == "classification" and prepared.problem.penalties is None:
+            names = map(format_label, prepared.problem.classes.tolist())
+            counts = np.bincount(prepared.problem.codes).tolist()
+            common.say(args, *common.imbalance(dict(zip(names, counts, strict=True))))
         facts = {"n_rows": rows.n_rows, "n_features": rows.n_features, "task": args.task}
         log = runs.open_log(args, options, **facts, kernel=prepared.problem.kernel.to_dict())
         with runs.run_progress(args, log) as progress:

@@ -49,8 +49,8 @@ EXAMPLES = {
     ),
     "predict": Example("predict m.h5 d.h5 -o new.csv", "output n_rows n_unknown"),
     "evaluate": Example(
-        "evaluate m.h5 d.h5 --labels labels.npy --figure new.png",
-        f"{JUDGED} positive roc_auc average_precision",
+        "evaluate m.h5 d.h5 --labels labels.npy --figure new.png --false-alarms 0.1 --save new.h5",
+        f"{JUDGED} positive roc_auc average_precision threshold predicted false_alarms recall",
     ),
     "importance": Example("importance m.h5 d.h5 --figure new.png", "columns n_rows"),
     "certify": Example("certify m.h5 d.h5 --labels labels.npy", GAP),

@@ -1,3 +1,4 @@
+import re
 import shlex
 import tracemalloc
 from pathlib import Path
@@ -5,11 +6,12 @@ from pathlib import Path
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from pyarrow import csv
 from scipy.sparse import csr_array
 
-from ooc_fw import load_model
+from ooc_fw import load_model, open_dataset
 from tests.convert.converted import write_table
 
 
@@ -202,11 +204,68 @@ def test_commands_for_arrays(ooc_fw, describe, follow, name):
     y = np.where(np.arange(400) % 2, "a", "b")
     anndata.AnnData(rows[name], obs={"kind": y}).write_h5ad("X.h5ad")
     data = follow("X.h5ad", "--label", "kind")
-    assert describe(data)["scaling"] != "none"
     (command,) = describe(data.replace(".h5", ".model.h5"))["next"]
     ooc_fw(*shlex.split(command.replace("DATA", data))[1:]).done()
 
 
 def test_the_next_command_has_the_labels_given(here, describe):
     (command,) = describe("X.npy", "--labels", "y.npy")["next"]
-    assert command == "ooc-fw convert X.npy X.h5 --labels y.npy --scale standard"
+    assert command == "ooc-fw convert X.npy X.h5 --labels y.npy"
+
+
+@pytest.mark.parametrize("name", ["X.npy", "r.csv", "r.parquet", "r.txt", "layers", "h5ad"])
+def test_commands_for_regression_and_layers(ooc_fw, follow, name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 3)).astype(np.float32)
+    y = 3 * X[:, 0] + 0.1 * rng.normal(size=250)
+    np.save("X.npy", X)
+    np.save("y.npy", y)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=y)
+    frame.to_csv("r.csv", index=False)
+    frame.to_parquet("r.parquet")
+    lines = [f"{t:.5f} 1:{x[0]:.5f} 2:{x[1]:.5f} 3:{x[2]:.5f}" for t, x in zip(y, X, strict=True)]
+    Path("r.txt").write_text("\n".join([*lines, ""]))
+    cells = anndata.AnnData(np.zeros_like(X), obs={"amount": y, "kind": np.where(y > 0, "a", "b")})
+    cells.layers["counts"] = X
+    cells.write_h5ad("c.h5ad")
+    label = {"X.npy": "--labels y.npy", "r.txt": ""}
+    label |= {"layers": "--label kind", "h5ad": "--label amount"}
+    words = label.get(name, "--label y").split()
+    layer = ["--x-name", "layers/counts"] if name in ("layers", "h5ad") else []
+    data = follow("c.h5ad" if layer else name, *words, *layer)
+    with open_dataset(data) as source:
+        assert bool(source.targets) == (name != "layers")
+        assert source.read(0, 250)[:, 0].std() > 0.5  # X itself has zeros only
+    model = load_model(data.replace(".h5", ".model.h5"))
+    assert model.task == ("classification" if name == "layers" else "regression")
+
+
+@pytest.mark.parametrize("storage", [np.asarray, csr_array])
+def test_scaling_is_advised_if_it_was_measured_to_be_better(advised, storage):
+    """Units that differ hide a class; pixels, of which many are 0, are best as they are."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 6))
+    y = np.where(X[:, 0] > 0, "a", "b")
+    found = advised(X * [1, 1, 1, 1000, 1000, 1000], y, storage)
+    (sentence,) = found["advice"]
+    assert re.match(r"of 900 rows a third judged .* accuracy 0\.\d+ as they are", sentence)
+    kind = "standard" if storage is np.asarray else "maxabs"
+    assert found["next"][0].endswith(f"--scale {kind}")
+    same = advised(X, y, storage)
+    assert "--scale" not in same["next"][0]
+    assert f"with --scale {kind}" in same["advice"][0]
+
+
+def test_classes_of_unequal_size_are_told(ooc_fw, advised, tmp_path, monkeypatch):
+    """By info, train and evaluate, unless weights are given."""
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).normal(size=(420, 3))
+    y = np.where(np.arange(420) < 20, "few", "many")
+    said = "class many has 400 rows and class few 20: with --class-weight balanced"
+    assert said in advised(X, y)["advice"][0]
+    ooc_fw("convert", "X.h5ad", "d.h5", "--label", "y").done()
+    assert said in ooc_fw("train", "d.h5", "-o", "m.h5").err
+    assert said in ooc_fw("evaluate", "m.h5", "d.h5").err
+    balanced = ooc_fw("train", "d.h5", "-o", "m.h5", "--class-weight", "balanced").done().err
+    assert "--class-weight" not in balanced + ooc_fw("evaluate", "m.h5", "d.h5").done().err
+    assert "--class-weight" not in " ".join(advised(X[1:], y[1:])["advice"][1:])
