@@ -16,7 +16,6 @@ from ooc_fw.cli import common
 from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import Classes
-from ooc_fw.data.opening import input_files
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
 from ooc_fw.model.prediction import DECISION_ACCURACY
@@ -32,21 +31,23 @@ def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
     model = open_model(args)
     args.missing_labels = "drop"
+    outputs = [] if args.figure is None else [Output("figure", args.figure, is_figure)]
+    outputs += [] if args.save is None else [Output("model", args.save, is_model)]
+    check_outputs(outputs, common.inputs_of(args))
     if args.figure is not None:
-        check_outputs([Output("figure", args.figure, is_figure)], common.inputs_of(args))
         check_figure(args.figure)
     if args.false_alarms is None:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
     elif args.threshold is not None:
         raise InputError("--threshold and --false-alarms contradict each other; leave one out")
-    if args.save is not None:
-        check_outputs([Output("model", args.save, is_model)], input_files([args.data]))
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     common.print_result(args, result, _lines(result))
     if model.task == "classification" and model.penalties is None:
         counts = {name: each["support"] for name, each in result["classes"].items()}
         common.say(args, *common.imbalance({name: n for name, n in counts.items() if n > 0}))
+    if args.save is not None:
+        replace(model, threshold=result["threshold"]).save(args.save)
     if args.figure is not None:
         save(draw_fit(*seen) if is_regression else draw_measures(result, seen), args.figure)
     return DONE
@@ -163,9 +164,7 @@ def _at_rate(
     model = replace(model, threshold=sign * cut)
     found = model.class_places(sign * seen.scores).astype(np.int32)
     is_alarm = found == place
-    words = Classes(model.classes[::sign]).names
-    if args.save is not None:
-        model.save(args.save)
+    words = [*Classes(model.classes).names][::sign]
     rule = f"{words[1]} if the decision value is {'above' if place else 'below'} the threshold, "
     said = {
         "threshold": model.threshold,
