@@ -260,8 +260,8 @@ class CSVTable(TextInput, Table):
                 code = numbers.index(None)
                 shown = words[code] if len(words[code]) <= 40 else words[code][:40] + "..."
                 row = codes.index(code).as_py()
-                way = f"correct the row, or train with --one-hot {name}, --dates {name} or --drop "
-                way += name
+                way = f"correct the row, or convert with --one-hot {name}, --dates {name} or "
+                way += f"--drop {name}"
                 if block.first_line + row == 1 and not self.header:
                     way = "delete the line if it names the columns, since there is no header"
                 raise InputError(

@@ -133,7 +133,7 @@ class TableEncoder(Encoder):
             name = record.columns[j]
             what = f"{values[row, j]:g}: not finite, beyond float32, without log1p, or not a date; "
             if np.isnan(values[row, j]):
-                what = f"missing; train with --impute mean or --drop {name}, or "
+                what = f"missing; convert with --impute mean or --drop {name}, or "
             raise InputError(
                 f"{place(int(kept[row]))}: the value in column {name!r} is {what}correct or delete "
                 f"the row"

@@ -252,7 +252,7 @@ class TableRecord:
             if kind not in _HOLDS[what]:
                 raise InputError(
                     f"column {name!r} of {table.name} holds {kind}, not {what}; write it anew, or "
-                    f"train with --one-hot {name}, --dates {name} or --drop {name}"
+                    f"convert with --one-hot {name}, --dates {name} or --drop {name}"
                 )
         return uses
 

@@ -4,7 +4,12 @@ A line is a command, which names files of the folder in ``conftest.py``, and aft
 that the sentence holds. A name after ``<`` is that of a file on standard input.
 """
 
+import re
+
 import pytest
+
+from ooc_fw.cli.commands import COMMANDS
+from ooc_fw.cli.parser import build_parser
 
 CASES = """
  => the following arguments are required: COMMAND; see ooc-fw --help
@@ -198,6 +203,13 @@ plot run.log -o new.jpg => has to end in .png, .svg or .pdf
 plot run.log --panels gap,size => --panels knows gap, support
 """
 
+FLAG = r"(?<![\w-])--[a-z][a-z0-9-]*"
+
+
+def flags_of(command):
+    parser = build_parser()._subparsers._group_actions[0].choices[command]
+    return {flag for action in parser._actions for flag in action.option_strings}
+
 
 @pytest.mark.parametrize("case", [line for line in CASES.splitlines() if line])
 def test_one_sentence_and_nothing_written(ooc_fw, files, monkeypatch, case):
@@ -207,5 +219,10 @@ def test_one_sentence_and_nothing_written(ooc_fw, files, monkeypatch, case):
     command, _, stdin = command.partition(" < ")
     with open(stdin or "empty.txt") as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        ooc_fw(*command.split()).assert_refused(*words)
+        outcome = ooc_fw(*command.split())
+    outcome.assert_refused(*words)
+    # The options in the sentence are those of the command, or of another one that it names.
+    asked = set(re.findall(FLAG, outcome.err)) - set(re.findall(FLAG, command))
+    named = [name for name in COMMANDS if re.search(rf"\b{name}\b", f"{command} {outcome.err}")]
+    assert asked <= {flag for name in named for flag in flags_of(name)}
     assert {path.name: path.stat().st_mtime_ns for path in files.iterdir()} == before
