@@ -15,7 +15,12 @@ import pytest
 import scipy.sparse
 import zarr
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import StackingClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import classification_report
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.svm import SVC
 
 from ooc_fw import (
     FrankWolfeOneClass,
@@ -353,3 +358,60 @@ def test_numbers_of_any_form_train_the_same_model(table, tmp_path, estimator, fo
     assert resumed.model_.kernel == own.model_.kernel == usual.model_.kernel
     events = [json.loads(line) for line in files["log"].read_text().splitlines()]
     assert events[0]["options"]["C"] == 8.0
+
+
+LABELS = {  # labels of two classes, and what makes them the user's object
+    "digits": (["0", "1"], np.array),
+    "truth words": (["false", "true"], list),
+    "blanks": (["no ", "no"], np.array),
+    "forms": (["1E3", "1000"], np.array),
+    "objects": (["1.50", "1.5"], lambda y: np.array(y, dtype=object)),
+    "booleans": ([False, True], np.array),
+    "short": ([3, 7], lambda y: np.array(y, dtype=np.int8)),
+    "beyond float64": ([2**53, 2**53 + 1], np.array),
+    "beyond int64": ([2**63, 2**63 + 1], lambda y: np.array(y, dtype=np.uint64)),
+    "float32": ([1.0, 2.0], lambda y: np.array(y, dtype=np.float32)),
+    "pandas strings": (["a", "b"], lambda y: pandas.Series(y, dtype="string")),
+    "categories": (["a", "b"], lambda y: pandas.Series(y, dtype="category")),
+    "whole categories": ([5, 6], lambda y: pandas.Series(y, dtype="category")),
+    "nullable": ([1, 2], lambda y: pandas.Series(y, dtype="Int64")),
+    "arrow": (["a", "b"], pyarrow.array),
+    "polars": (["a", "b"], polars.Series),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_keep_value_and_type_as_with_svc(tmp_path, kind):
+    """In fit, weights, chunks, scores, certificates and model files."""
+    values, of = LABELS[kind]
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = of([values[k] for k in (X[:, 0] > 0).astype(int)])
+    known = SVC().fit(X, y)
+    own = FrankWolfeSVC(class_weight={values[0]: 2}).fit(X, y)
+    assert own.classes_.dtype == known.classes_.dtype
+    assert own.classes_.tolist() == known.classes_.tolist()
+    assert own.class_weight_[known.classes_.tolist().index(values[0])] == 2
+    found = own.predict(X)
+    assert found.dtype == known.predict(X).dtype
+    assert own.score(X, y) == np.mean(found == np.asarray(y, dtype=found.dtype)) > 0.8
+    own.save(tmp_path / "m.h5")
+    held = load_model(tmp_path / "m.h5")
+    assert held.predict(X).tolist() == found.tolist()
+    assert {*map(type, held.classes.tolist())} == {*map(type, known.classes_.tolist())}
+    assert held.certify(X, y).certified_gap <= 1.1e-3
+    chunks = FrankWolfeSVC().partial_fit(X, y, classes=values).partial_fit(X, y)
+    assert chunks.classes_.tolist() == known.classes_.tolist()
+    assert chunks.score(X, y) > 0.8
+
+
+def test_selection_and_reports_take_words(table):
+    y = np.where(table.y > 0, "yes", "no")
+    scores = cross_val_score(FrankWolfeSVC(), table.X, y, cv=3)
+    np.testing.assert_array_equal(scores, cross_val_score(FrankWolfeSVC(), *table, cv=3))
+    stacked = StackingClassifier([("own", FrankWolfeSVC())], cv=3).fit(table.X, y)
+    calibrated = CalibratedClassifierCV(FrankWolfeSVC(), cv=3).fit(table.X, y)
+    grid = GridSearchCV(FrankWolfeSVC(), {"C": [1, 10]}, cv=3).fit(table.X, y)
+    for each in (stacked, calibrated, grid):
+        assert each.classes_.tolist() == ["no", "yes"]
+        report = classification_report(y, each.predict(table.X), output_dict=True)
+        assert report["accuracy"] > 0.8

@@ -241,3 +241,18 @@ def test_damage_is_named_and_met_by_every_command_that_reads_rows(ooc_fw, here):
         ooc_fw(*command.split()).assert_refused(damage)
     ooc_fw("certify", "m.h5", "d.h5").assert_refused("d.h5")
     assert not list(here.glob("new*"))
+
+
+def test_labels_with_commas_are_named_in_quotes(ooc_fw, here):
+    """Words of text stay as they are written; only a column of numbers becomes numbers."""
+    rows = [f'{k},"{label}"' for k in range(30) for label in ("a, b", "TRUE", "True")]
+    Path("t.csv").write_text("\n".join(["x,y", *rows, ""]))
+    ooc_fw("convert", "t.csv", "t.h5", "--label", "y").done()
+    with open_dataset("t.h5") as source:
+        assert {*source.labels(0, 90).tolist()} == {"a, b", "TRUE", "True"}
+    weights = '--class-weight="a, b"=2,True=3'
+    ooc_fw("train", "t.h5", "-o", "new.h5", weights).done()
+    assert {*load_model("new.h5").penalties.tolist()} == {1, 2, 3}
+    ooc_fw("convert", "t.csv", "j.h5", "--label", "y", "--labels-as", '"a, b"=1,*=-1').done()
+    with open_dataset("j.h5") as source:
+        assert sorted({*source.labels(0, 90).tolist()}) == [-1, 1]
