@@ -311,7 +311,7 @@ def feature_places(
         words = "%s: %d of the %d features of training are missing and count as 0"
         logger.warning(words, name, len(missing), len(wanted))
     if len(own) > n_known:
-        words = "%s: %d features that training did not have are left out"
+        words = "%s: %d of its features, which training did not have, are left out"
         logger.warning(words, name, len(own) - n_known)
     return np.array([places.get(feature, -1) for feature in wanted], dtype=np.int64)
 

@@ -65,11 +65,11 @@ def _refused(path: StrPath, error: OSError) -> InputError:
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -> None:
     """Raise InputError unless each output can be written to a separate file that is not an input.
 
-    The input "-" is standard input. The files in a folder are inputs, too, and so is each file that
-    this process has open. Temporary files of the outputs that killed commands left are removed.
+    The input "-" is standard input. The files in a folder are inputs, too. Temporary files of the
+    outputs that killed commands left are removed.
     """
     given = [os.fspath(name) for name in inputs if name is not None]
-    names = [*chain.from_iterable(map(_with_content, given)), *_open_files()]
+    names = [*chain.from_iterable(map(_with_content, given))]
     taken: dict[Path, str] = {}
     for what, path, is_own in outputs:
         target = _locate(path)
@@ -107,12 +107,6 @@ def _with_content(name: str) -> Iterator[str]:
             folders.clear()
         seen.add(where)
         yield from (os.path.join(place, file) for file in files)
-
-
-def _open_files() -> list[str]:
-    """Names of the files that this process has open."""
-    opened = glob.glob("/proc/self/fd/*")
-    return [os.path.realpath(name) for name in opened if os.path.isfile(name)]
 
 
 def _temporary(target: Path, number: str | None = None) -> Path:

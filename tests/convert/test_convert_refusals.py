@@ -131,7 +131,7 @@ COLUMNS = [
     ("a,y\n1,0\n", {**Y, "delimiter": "ab"}, "must be one ASCII character, not 'ab'"),
     ("a,y\n1,0\n", {**Y, "zero_based": True}, "is csv, and --zero-based and --n-features are for"),
     ("1 1:1\n", {**Y, "format": "libsvm"}, "is libsvm, and --label, .* are for other formats"),
-    ("5.1,3.5,setosa\n1,1,1\n", CSV | {"label": "0"}, "--no-header .*, or"),
+    ("5.1,3.5,setosa\n1,1,1\n", CSV | {"label": "0"}, "--no-header if it is a row"),
 ]
 CELLS = [
     ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
@@ -189,7 +189,7 @@ OTHERS = [
     (["mixed"], Y, r"mixed is a folder of CSV files, and 'b\.zst' in it is none"),
     (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
 ]
-OTHER_FILES = {"out.h5": "old", "other.txt": "1 1:1\n", "other.csv": "a,y\n1,0\n"}
+OTHER_FILES = {"old.txt": "1 1:1\n-1 1:2\n", "other.txt": "1 1:1\n", "other.csv": "a,y\n1,0\n"}
 OTHER_FILES |= {"some": "a,y\n1,0\n", "more": "z,y,a\n1,1,0\n"}
 OTHER_FILES |= {"mixed/a.csv": "a,y\n1,0\n", "mixed/b.zst": ""}
 
@@ -214,6 +214,7 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message
     for name, text in OTHER_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    convert_files(["old.txt"], "out.h5")
     write_npy(tmp_path / "y.npy", np.array([b"caf\xc3\xa9", b"caf\xe9"]))
     if options.get("like") in TRAINED:
         text, how = TRAINED[options["like"]]

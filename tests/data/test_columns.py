@@ -112,7 +112,7 @@ def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse)
     outcome = ooc_fw("predict", model, less, "--decision", *fill).done()
     assert outcome.out == expected
     assert "1 of the 4 features of training are missing and count as 0" in outcome.err
-    assert "2 features that training did not have are left out" in outcome.err
+    assert "2 of its features, which training did not have, are left out" in outcome.err
     for like in (model, tmp_path / "t.h5"):
         ooc_fw("convert", less, tmp_path / "o.h5", "--like", like, *fill, "--quiet").done()
         assert ooc_fw("predict", model, tmp_path / "o.h5", "--decision").done().out == expected

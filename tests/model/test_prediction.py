@@ -181,8 +181,9 @@ def test_features_are_found_by_name(caplog, sparse, scaled):
         return source
 
     for given in (named([2, 0, 1], ["c", "a", "b"]), named([2, 1, 0, 1], ["c", "x", "a", "b"])):
+        assert caplog.text == ""
         np.testing.assert_array_equal(model.decision_function(given), expected)
-    assert caplog.text == ""
+    assert "1 of its features, which training did not have, are left out" in caplog.text
     with pytest.raises(InputError, match="has a name twice"):
         model.decision_function(named([1, 1, 0, 2], ["b", "b", "a", "c"]))
 

@@ -122,7 +122,7 @@ def test_outputs_are_checked_before_any_work(tmp_path):
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_files_in_a_folder_and_open_files_are_inputs(tmp_path, link):
+def test_files_in_a_folder_are_inputs(tmp_path, link):
     rows, folder = tmp_path / "rows", tmp_path / "folder"
     (folder / "part").mkdir(parents=True)
     rows.write_bytes(b"rows")
@@ -130,8 +130,6 @@ def test_files_in_a_folder_and_open_files_are_inputs(tmp_path, link):
     (folder / "part" / "again").symlink_to(folder)
     with pytest.raises(InputError, match=f"{rows} would replace the input {folder}/part/0"):
         check_outputs([output(rows)], [folder])
-    with rows.open("rb"), pytest.raises(InputError, match="would replace the input"):
-        check_outputs([output(rows)], [])
     check_outputs([output(rows)], [])
 
 

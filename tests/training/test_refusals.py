@@ -13,7 +13,6 @@ SVC(n_jobs=0).fit(X, y) => n_jobs must be
 SVC(max_time="1e-9s").fit(X, y) => before there was a model
 SVC(memory_limit="1MiB").fit(X, y) => limit of 1 MiB
 SVC().fit(X, ones) => have the label 1, .* two classes
-SVC().fit(X, large) => is a whole number
 SVC().fit(X, targets) => continuous
 SVC().fit(X, y, checkpoint="f", checkpoint_every="soon") => must be a positive number
 SVC(class_weight=[1, 2]).fit(X, y) => must be 'balanced' or a weight .*, not \\[1, 2\\]
@@ -120,7 +119,6 @@ def names():
         "ones": np.ones(60),
         "thirds": np.arange(60) % 3,
         "targets": 50 + X[:, 1].astype(float),
-        "large": np.array([2**53, 2**53 + 1])[positive.astype(int)],
         "taught": ooc_fw.FrankWolfeSVC().partial_fit(X, y, [-7, 3]),
     }
 
