@@ -6,16 +6,15 @@ import argparse
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.report.figures import PANELS, check_figure, draw_runs, is_figure, save
+from ooc_fw.report.figures import PANELS, draw_runs, figure_output, save
 from ooc_fw.report.runlog import read_runs
-from ooc_fw.system.files import Output, check_outputs
+from ooc_fw.system.files import check_outputs
 
 
 def run(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = common.output_of(args, args.logs[0], ".png")
-    check_outputs([Output("figure", output, is_figure)], args.logs)
-    check_figure(output)
+    check_outputs([figure_output(output)], args.logs)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
     runs = read_runs(args.logs)
     common.refuse(

@@ -33,9 +33,8 @@ def run(args: argparse.Namespace) -> int:
     output = None if args.output == "-" else Path(args.output)
     model = open_model(args)
     names = Classes(model.classes).names
-    is_own = partial(_is_own, names)
-    outputs = [] if output is None else [files.Output("predictions", output, is_own)]
-    files.check_outputs(outputs, common.inputs_of(args))
+    predictions = files.Output("predictions", output, partial(_is_own, names))
+    files.check_outputs([predictions], common.inputs_of(args))
     of_numbers = model.task == "regression"
     is_table = output is not None and output.suffix.lower() == ".csv"
     _check(args, model, names, is_table=is_table)

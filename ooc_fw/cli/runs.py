@@ -43,13 +43,10 @@ class ModelPlace:
             name = f"{self.output.stem}.unfinished{self.output.suffix}"
             self.unfinished = self.output.with_name(name)
             outputs.append(Output("unfinished model", self.unfinished, is_model))
-        if given.get("log") is not None:
-            outputs.append(Output("log", args.log, is_log))
-        inputs = common.inputs_of(args)
-        check_outputs(outputs, [*inputs, given.get("resume")])
-        if given.get("checkpoint") is not None:  # the checkpoint may replace the file of --resume
-            outputs.append(Output("checkpoint", args.checkpoint, is_checkpoint))
-            check_outputs(outputs, inputs)
+        outputs.append(Output("log", given.get("log"), is_log))
+        resume = given.get("resume")
+        outputs.append(Output("checkpoint", given.get("checkpoint"), is_checkpoint, resume))
+        check_outputs(outputs, [*common.inputs_of(args), resume])
 
     def save(self, model: Model, *, complete: bool = True) -> Path:
         """Write the model of a run, which was cut off if it is not `complete`; returns its file."""

@@ -307,12 +307,8 @@ def _check_files(
     log: StrPath | None, checkpoint: StrPath | None, resume: StrPath | None, inputs: list[Any]
 ) -> None:
     """Raise InputError if an output cannot be written, or would replace an input."""
-    outputs = [] if log is None else [Output("log", log, is_log)]
-    read = input_files(inputs)
-    check_outputs(outputs, [*read, resume])
-    if checkpoint is not None:  # it may replace the file of `resume`
-        outputs.append(Output("checkpoint", checkpoint, is_checkpoint))
-        check_outputs(outputs, read)
+    saved = Output("checkpoint", checkpoint, is_checkpoint, resume)
+    check_outputs([Output("log", log, is_log), saved], [*input_files(inputs), resume])
 
 
 def is_out_of_core(X: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.system.errors import InputError, printable
-from ooc_fw.system.files import StrPath, write_atomic
+from ooc_fw.system.files import Output, StrPath, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,26 +25,25 @@ PANELS = {
 """Panels of a run by name: column of the `Run`, label of the axis, unit."""
 
 
-def check_figure(path: StrPath) -> str:
-    """Format of a figure, from its suffix; InputError if it cannot be drawn."""
-    form = Path(path).suffix.lower().removeprefix(".")
-    if form not in ("png", "svg", "pdf"):
-        raise InputError(f"the name of a figure has to end in .png, .svg or .pdf, not {path}")
-    with _look():
-        return form
+def figure_output(path: StrPath | None) -> Output:
+    """The output for a figure, whose suffix is its format; InputError if it cannot be drawn."""
+    if path is not None:
+        if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise InputError(f"the name of a figure has to end in .png, .svg or .pdf, not {path}")
+        _look()
+    return Output("figure", path, _is_figure)
 
 
-def is_figure(path: Path) -> bool:
+def _is_figure(path: Path) -> bool:
     """Whether matplotlib has drawn a file, which is never very large."""
     return path.stat().st_size < 64 << 20 and b"atplotlib" in path.read_bytes()
 
 
 def save(figure: Figure, path: StrPath) -> None:
     """Write a figure in the format of its suffix; errors are those of `write_atomic`."""
-    form = check_figure(path)
     image = BytesIO()
     with _look():
-        figure.savefig(image, format=form, dpi=150)
+        figure.savefig(image, format=Path(path).suffix[1:].lower(), dpi=150)
     write_atomic(path, image.getvalue())
 
 

@@ -30,8 +30,9 @@ class Output(NamedTuple):
     """A file that a command will write."""
 
     what: str  # its name in messages
-    path: StrPath
+    path: StrPath | None  # None if nobody asked for it
     is_own: Callable[[Path], bool]  # whether an existing file is of the kind that it may replace
+    before: StrPath | None = None  # an input that it may replace
 
 
 def _same(one: StrPath | int, other: StrPath | int) -> bool:
@@ -71,9 +72,13 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
     given = [os.fspath(name) for name in inputs if name is not None]
     names = [*chain.from_iterable(map(_with_content, given))]
     taken: dict[Path, str] = {}
-    for what, path, is_own in outputs:
+    for what, path, is_own, before in outputs:
+        if path is None:
+            continue
         target = _locate(path)
         for name in names:
+            if before is not None and _same(name, before):
+                continue
             is_within = name != "-" and Path(os.path.realpath(name)) in target.parents
             if is_within or _same(target, 0 if name == "-" else name):
                 read = "standard input" if name == "-" else name
