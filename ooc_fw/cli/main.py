@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its status; by default, `argv` are the arguments of the process."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None or getattr(stream, "closed", False):
+        if stream is None or (mode == "w" and getattr(stream, "closed", False)):
             setattr(sys, name, open(os.devnull, mode))
     with suppress(AttributeError):  # streams of notebooks lack this, and show all characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -17,13 +17,15 @@ from ooc_fw.cli import common
 from ooc_fw.cli.applying import AppliedRows, apply_model, open_model
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.data.labels import Classes, label_number
-from ooc_fw.data.rows import Float64Array
+from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.model.machines import class_pairs
 from ooc_fw.model.prediction import without_value
 from ooc_fw.model.record import Model
 from ooc_fw.system import files
 from ooc_fw.system.errors import InputError, printable
 
+_SPANS = 16  # spans of row numbers; sorting one takes memory in proportion to its rows
+_ROWS = 1 << 14  # rows that are printed together
 # Suffixes of files that are not text.
 _NO_TEXT = (".h5", ".hdf5", ".h5ad", ".zarr", ".npy", ".npz", ".parquet", ".arrow", ".onnx")
 
@@ -122,17 +124,17 @@ def _titles(args: argparse.Namespace, model: Model, names: list[str]) -> list[st
     return titles + [f"p_{name}" for name in names if args.probability]
 
 
-def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Float64Array:
+def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> AnyArray:
     """Row by row, the place of the class (-1: none) and numbers to print; or the prediction."""
     if model.task == "regression":
         return values[:, None]
     known = ~without_value(values)
-    places = np.full(len(values), -1.0)
+    places = np.full(len(values), -1, dtype=np.int16)
     places[known] = model.class_places(values[known])
     if args.unassigned is not None:
         largest = model.probabilities(values).max(axis=1)
         places[known & (largest < args.unassigned)] = len(model.classes)
-    columns = [places]
+    columns: list[AnyArray] = [places]
     columns += [values] if args.decision else []
     columns += [model.probabilities(values)] if args.probability else []
     return np.column_stack(columns)
@@ -141,8 +143,8 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> Fl
 def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[tuple[list[int], Float64Array]]:
     """Yield the rows' numbers in the user's input, and values, by these numbers.
 
-    Shuffled rows wait in RAM until all are known. InputError, which names the file, unless each of
-    them has a number of its own.
+    Shuffled rows wait in RAM until all are known; then spans of their numbers are sorted one by
+    one. InputError, which names the file, unless each of them has a number of its own.
     """
     held = np.empty((0, 1))
     numbers = np.empty(0, np.int64)
@@ -152,18 +154,26 @@ def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[tuple[list[in
         if row_ids is None:
             yield [*range(done, stop)], values
         elif done == 0:
-            held = np.empty((n_rows, values.shape[1]))
+            held = np.empty((n_rows, values.shape[1]), values.dtype)
             numbers = np.full(n_rows, -1)
         if row_ids is not None:
             held[done:stop] = values
             numbers[done:stop] = row_ids
         done = stop
-    order = np.argsort(numbers)
-    if np.diff(numbers[order], prepend=-1).min(initial=1) < 1:
-        raise InputError(
-            f"the row numbers stored in {name} do not name each of its rows once; write it again "
-            f"with ooc-fw convert"
-        )
-    step = 1 << 14
-    for part in (order[start : start + step] for start in range(0, len(order), step)):
-        yield numbers[part].tolist(), held[part]
+    if numbers.min(initial=0) < 0:
+        raise _wrong_numbers(name)
+    width = 1 + int(numbers.max(initial=0)) // _SPANS
+    for least in range(0, _SPANS * width, width):
+        rows = np.flatnonzero((numbers >= least) & (numbers < least + width))
+        rows = rows[np.argsort(numbers[rows])]
+        if np.diff(numbers[rows]).min(initial=1) < 1:
+            raise _wrong_numbers(name)
+        for part in np.split(rows, range(_ROWS, len(rows), _ROWS)):
+            yield numbers[part].tolist(), held[part]
+
+
+def _wrong_numbers(name: str) -> InputError:
+    return InputError(
+        f"the row numbers stored in {name} do not name each of its rows once; write it again with "
+        f"ooc-fw convert"
+    )

@@ -95,7 +95,7 @@ class TextInput(readers.Reader):
         if name == STANDARD_INPUT:
             super().__init__("standard input")
             raw: Any = getattr(sys.stdin, "buffer", None)
-            if raw is None:
+            if raw is None or raw.closed:
                 raise InputError("standard input is closed; name a file, or pipe the text in")
             self._raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
         else:

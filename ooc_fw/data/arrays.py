@@ -39,10 +39,13 @@ class ReadArray:
     chunk_rows: int | None = None  # rows or values of a chunk; None without chunks
     compressed = False  # whether each read decodes whole chunks
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, read: Read) -> None:
+    _read: Read  # of a subclass with a file: a bound method in the array would keep both alive
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, read: Read | None = None) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
-        self._read = read
+        if read is not None:
+            self._read = read
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -124,15 +127,18 @@ class FileArray(ReadArray):
         *,
         by_column: bool = False,
     ) -> None:
-        super().__init__(shape, dtype, self._read_columns if by_column else self._read_rows)
+        super().__init__(shape, dtype)
         self.path = path
         self.chunk_rows = chunk_rows
+        self._by_column = by_column
         self._offsets = offsets
         with reading(path):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _read_rows(self, start: int, stop: int) -> AnyArray:
-        """Elements or rows that are stored one after the other."""
+    def _read(self, start: int, stop: int) -> AnyArray:
+        """Elements or rows; those of a table may be stored one after the other, or by columns."""
+        if self._by_column:
+            return self._read_columns(start, stop)
         out = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         length = self.chunk_rows or max(1, len(self))

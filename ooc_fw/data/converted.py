@@ -89,14 +89,14 @@ class CheckedSlices(ReadArray):
     """
 
     def __init__(self, array: Any, checksums: Checksums, path: str, name: str) -> None:
-        super().__init__(array.shape, array.dtype, self._compared)
+        super().__init__(array.shape, array.dtype)
         self.chunk_rows = getattr(array, "chunk_rows", None)
         self._array = array
         self._checksums = checksums
         self._path = path
         self._name = name
 
-    def _compared(self, start: int, stop: int) -> AnyArray:
+    def _read(self, start: int, stop: int) -> AnyArray:
         """Elements or rows ``start:stop`` as stored; DamageError if a stretch has changed."""
         length = self._checksums.length
         first = start // length * length

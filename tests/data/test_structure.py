@@ -54,6 +54,16 @@ def test_the_rows_that_are_open_are_inputs(tmp_path):
             check_outputs([output], input_files([source, None, X]))
 
 
+def test_a_source_that_is_closed_leaves_no_file_open(tmp_path):
+    """Else a second command of the same process could not replace the file."""
+    path = tmp_path / "d.h5"
+    write_dense(path, X, y)
+    with open_source(path) as source:
+        source.labels(0, 3)
+    del source
+    check_outputs([Output("data", path, is_own=is_data)], [])
+
+
 def test_a_damaged_file_in_which_hdf5_runs_in_circles_is_refused(tmp_path):
     path = tmp_path / "cells.h5"
     with h5py.File(path, "w") as file:
