@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -311,15 +312,18 @@ def _without(
     train, rest = hold_out(problem.source, held)
     part = problem.subset(train, train.rows)
     more = 1.0
+    least_tol = PART_TOL
     if problem.task == "novelty":
-        # All rows share a sum of weights, so that fewer rows need a larger C.
+        # All rows share a sum of weights, so that fewer rows need a larger C. Most scores may be
+        # within the gap of the margin, so that a rough gap would move the threshold past them.
         more = problem.source.n_rows / train.n_rows
+        least_tol = 0.0
         penalties = None if part.penalties is None else more * part.penalties
         part = replace(part, penalties=penalties, contamination=None)
     wanted = replace(
         fitted.plan.given,
         C=more * options.C,
-        tol=max(options.tol, PART_TOL) if options.stopping == "relative" else PART_TOL,
+        tol=max(options.tol, least_tol) if options.stopping == "relative" else PART_TOL,
         stopping="relative",
         certify=False,
         max_time=None if options.max_time is None else max(seconds, 1e-3),
@@ -358,10 +362,10 @@ def _settled(fitted: Fit, share: float, options: TrainOptions, session: Session)
         scores = []
         for k, held in enumerate(parts):
             left = session.deadline(options).left() / (len(parts) - k)
-            found, values = _without(fitted, held, options, alone, left)
-            scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
-    except OutOfTimeError:
-        reason = "no time left"
+            with suppress(OutOfTimeError):  # later parts have more time
+                found, values = _without(fitted, held, options, alone, left)
+                scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
+        reason = reason if scores or reason else "no time left"
     except KeyboardInterrupt:
         reason = "interrupted"
         model = replace(model, status=str(Status.INTERRUPTED))

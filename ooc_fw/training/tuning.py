@@ -454,8 +454,13 @@ class _Search:
         if self.best is None:
             return self.deadline.left()
         # The factor 4 allows for `_REFIT_FACTOR`, and for trainings that end late.
-        seconds = 4.0 * _seconds([self.best[0]], len(self.learned))
+        seconds = 4.0 * self._last_seconds(self.best[0])
         return self.deadline.left() - min(seconds, self.deadline.max_time / 2)
+
+    def _last_seconds(self, best: Point) -> float:
+        """Expected time of training on all rows, with the four models that choose a threshold."""
+        factor = 1.0 if self.given.contamination is None else 3.0
+        return factor * _seconds([best], len(self.learned))
 
     # -- samples ---------------------------------------------------------------------------------
 
@@ -530,7 +535,7 @@ class _Search:
         problem = self._problem_of(best, self.problem, best.C)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
-        late = _REFIT_FACTOR * _seconds([best], n_rows) > left
+        late = _REFIT_FACTOR * self._last_seconds(best) > left
         with suppress(OutOfTimeError, OverLimitError):
             if free and (late or best.n_support / best.n_rows * n_rows > MOST_SUPPORT):
                 plan = plan_span(problem, options, session, None, ": as many as the time affords")
@@ -541,7 +546,11 @@ class _Search:
             status = Status(of_all.model.status)
             gap = of_all.model.certified_gap
             unfinished = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
-            if not unfinished or (gap is not None and gap <= _TOL):
+            finished = not unfinished or (gap is not None and gap <= _TOL)
+            # Without the time for a threshold, the model of the last sample has a better one.
+            margin = of_all.pairs[0].solution.rho if of_all.pairs else 1.0
+            unsettled = options.contamination is not None and of_all.model.offset == margin
+            if of_all.signal is not None or (finished and not unsettled):
                 return of_all, self.learned
         self.say(f"time or memory did not suffice for a model of more than {best.n_rows} rows")
         return fitted, rows
