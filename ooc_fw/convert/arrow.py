@@ -199,7 +199,7 @@ class CSVTable(TextInput, Table):
         if numbers and not header:
             raise InputError(
                 f"the first line of {self.name} holds numbers, not names of columns "
-                f"({numbers[0]}); write a line of names above it, or convert with "
+                f"({numbers[0]}); give --names or write a line of names above it, or convert with "
                 f"--no-header if it is a row, with --header if it has the names"
             )
         self._names = [  # a nameless column gets its place as a name, unless another has it

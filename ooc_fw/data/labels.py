@@ -243,7 +243,7 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
     If the labels may be `targets`, only missing ones are wrong.
     """
-    what = "is missing; leave such rows out (convert --missing-labels drop, or missing_labels= in "
+    what = "is missing; leave such rows out (--missing-labels drop, or missing_labels= in "
     wrong = {what + "Python)": are_missing(labels)}
     if not targets and labels.dtype.kind == "f":
         wrong["is infinite; remove the row"] = np.isinf(labels)

@@ -298,14 +298,17 @@ def feature_places(
     places = {feature: k for k, feature in enumerate(own)}
     missing = [feature for feature in wanted if feature not in places]
     if len(places) < len(own) or len({*wanted}) < len(wanted):
-        what = "has a name twice; give the columns of the training data"
+        twice = own if len(places) < len(own) else wanted
+        first = next(feature for feature in twice if twice.count(feature) > 1)
+        what = f"has the name {first!r} twice; give the columns of the training data"
         raise InputError(f"{name} or the model {what}")
     n_known = len(wanted) - len(missing)
     if missing and not (fills and n_known):
         first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
+        other = ", or --fill-missing 0 to count them as 0" if n_known else ""
         raise InputError(
             f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
-            f"the columns of the training data, or --fill-missing 0 to count them as 0"
+            f"the columns of the training data{other}"
         )
     if missing:
         words = "%s: %d of the %d features of training are missing and count as 0"

@@ -142,6 +142,18 @@ def test_the_share_of_novel_rows_holds_on_new_rows(own):
     assert 0.006 < np.mean(model.predict(clusters(20_000, 1)) < 0) < 0.04
 
 
+def test_the_share_of_novel_rows_holds_where_all_rows_are_near_the_margin():
+    """On a sphere most scores differ less than the gap of a rough model."""
+
+    def directions(n, seed):
+        X = np.random.default_rng(seed).normal(size=(n, 3))
+        return X / np.linalg.norm(X, axis=1)[:, None]
+
+    model = FrankWolfeOneClass(contamination=0.02, exact=True, gamma=20.0, C=100.0, random_state=0)
+    model.fit(directions(1500, 0))
+    assert 0.004 < np.mean(model.predict(directions(20_000, 1)) < 0) < 0.04
+
+
 def test_a_threshold_needs_time_and_rows(rows, caplog, monkeypatch):
     """Without them the margin is the threshold, and a warning says so."""
     plain = FrankWolfeOneClass(gamma=0.3).fit(rows)
