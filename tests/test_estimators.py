@@ -226,7 +226,7 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, own):
         for lacking in (X.drop(columns="b"), X.rename(columns={"b": "z"})):
             with pytest.raises(InputError, match="lacks 1 of the 4 features of training: 'b'"):
                 each.predict(lacking)
-        with pytest.raises(InputError, match="has the name .* twice"):
+        with pytest.raises(InputError, match=r"has the name .* twice"):
             each.predict(X[["b", "a", "a", "c", "d"]])
     for each in (of_file, pickled(of_frame)):
         assert each.feature_names_in_.tolist() == ["a", "b", "c", "d"]

@@ -184,7 +184,7 @@ def test_features_are_found_by_name(caplog, sparse, scaled):
         assert caplog.text == ""
         np.testing.assert_array_equal(model.decision_function(given), expected)
     assert "1 of its features, which training did not have, are left out" in caplog.text
-    with pytest.raises(InputError, match="has the name .* twice"):
+    with pytest.raises(InputError, match=r"has the name .* twice"):
         model.decision_function(named([1, 1, 0, 2], ["b", "b", "a", "c"]))
 
 
