@@ -4,6 +4,7 @@ Only the modules of the commands import numpy, h5py and the trainer. The declara
 do without them, so that ``ooc-fw --help`` answers at once.
 """
 
+import atexit
 import gc
 import os
 import sys
@@ -25,6 +26,8 @@ def program() -> int:
         print("ooc-fw: interrupted", file=sys.stderr, flush=True)
         status = 128 + signal_of(interrupt)
     if status > 128:  # after a late SIGINT, Python would exit with a status of its own
+        if "distributed" in sys.modules:  # a cluster ends its processes and frees semaphores
+            atexit._run_exitfuncs()
         os._exit(status)
     gc.freeze()  # there is no need to free objects one by one: the process ends
     return status

@@ -84,6 +84,8 @@ def open_source(
     x_names = (x_name,) if x_name else (like.get("x_name", "X"), "X")
     is_like = x_name in (None, like.get("x_name"))  # else the labels may be others, too
     y_names = (label,) if label else (like.get("label", "y") if is_like else "y", "y")
+    if "" in (x_name, label):
+        raise InputError("the name of rows or labels is empty; leave it out, or name one")
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
     given = None if labels is None else _open_labels(labels)

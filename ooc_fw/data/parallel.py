@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from ooc_fw.data.sources import RowSource
@@ -135,16 +137,26 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
         ) from None
     cluster: Any = nullcontext(where)
     if where == "processes":
-        cluster = distributed.LocalCluster(
+        # A terminal sends Ctrl-C to all processes. Workers inherit from the thread that starts them
+        # that they are deaf to it, and this process decides. The tracker would unblock it.
+        resource_tracker.ensure_running()
+        deaf: Any = signal.pthread_sigmask, (signal.SIG_BLOCK, [signal.SIGINT])
+        pool = ThreadPoolExecutor(1, "cluster", *deaf)
+        starts = pool.submit(
+            distributed.LocalCluster,
             n_workers=threads,
             threads_per_worker=1,
             memory_limit=0,  # no worker is killed for its use of memory
             dashboard_address="127.0.0.1:0",  # a free port; it shows no page
             scheduler_kwargs={"dashboard": False},
-            # A terminal sends Ctrl-C to all processes; workers ignore it, and this one decides.
-            preload="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
             silence_logs=logging.CRITICAL,  # errors are raised in this process
         )
+        pool.shutdown(wait=False)
+        try:
+            cluster = starts.result()
+        except KeyboardInterrupt:
+            starts.result().close()
+            raise
     with cluster as address:
         try:
             client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)

@@ -5,6 +5,7 @@ import os
 import pkgutil
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -63,6 +64,30 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
     run = json.loads(load_model(checkpoint).run)
     assert run["draws"]["iteration"] == result["iterations"]
     assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "run.ckpt"}
+
+
+@pytest.mark.process
+def test_ctrl_c_while_a_cluster_starts_ends_all_its_processes(program, data_file, tmp_path):
+    """A terminal sends it to all of them; workers are silent, and semaphores are given back."""
+    options = "--dask", "processes", "--threads", "2", "-o", tmp_path / "m.h5"
+    run = program("train", data_file, *options, *LONG, start_new_session=True)
+    wait_until_children(run, 3)  # the tracker of semaphores and both workers
+    os.killpg(run.pid, signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, "ooc-fw: interrupted\n")
+    assert len(processes_of(run.pid)) <= 1  # the tracker ends when it sees that the others have
+
+
+def processes_of(group):
+    """Numbers of the processes of a group."""
+    found = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True)
+    return found.stdout.split()
+
+
+def wait_until_children(process, n_children):
+    while len(processes_of(process.pid)) <= n_children:
+        assert process.poll() is None
+        time.sleep(0.02)
 
 
 def test_a_run_goes_on_from_its_checkpoint(ooc_fw, here):
