@@ -49,21 +49,18 @@ def _class_weight(text: str) -> dict[str, float] | str:
     )
 
 
-_TRAIN = option_fields(options.TrainOptions)
-_TASK = option_fields(options.TaskOptions)
+_MODEL = option_fields(options.ModelOptions)
 
 ARGUMENTS = {
     **option_fields(options.ConvertOptions),
-    **option_fields(options.KernelOptions),
-    **_TRAIN,
+    **_MODEL,
     "C": replace(
-        _TRAIN["C"],
+        _MODEL["C"],
         default=None,
         help=f"penalty of squared errors in training (default: 1; novelty: {options.NOVELTY_C:g})",
     ),
-    "threads": replace(_TRAIN["threads"], default=None, help="threads to use (default: all CPUs)"),
-    "contamination": _TASK["contamination"],
-    "epsilon": replace(_TASK["epsilon"], default=None),
+    "threads": replace(_MODEL["threads"], default=None, help="threads to use (default: all CPUs)"),
+    "epsilon": replace(_MODEL["epsilon"], default=None),
     "data": file_option(
         "rows to read: a file of ooc-fw convert, other HDF5, AnnData, zarr, .npy", "DATA", name=""
     ),
@@ -81,7 +78,6 @@ ARGUMENTS = {
         "what to maximise: accuracy, balanced_accuracy, auc or r2; auto depends on the task",
         metavar="METRIC",
     ),
-    "probability": flag("train a model that gives probabilities; takes up to twice the time"),
     "class_weight": Option(
         None,
         "factors of C for some classes, such as --class-weight=-1=1,1=9, with quotes as in CSV: "
