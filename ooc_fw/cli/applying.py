@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import tee
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common
@@ -63,22 +64,13 @@ def apply_model(
     """Yield decision values of DATA in blocks, in the order of the file."""
     how: dict[str, Any] = {"threads": args.threads, "name": args.data, "labels_only": labels_only}
     parsed = parsed_rows(model, args, with_labels=with_labels)
-    labels: AnyArray | None = None  # labels of the parsed rows whose decision values come next
-
-    def rows_like_training() -> Iterator[Rows]:
-        nonlocal labels
-        for labels_of_block, block in parsed or ():
-            start = 0
-            for rows in like_training(model, [block]):
-                labels = labels_of_block[start : start + len(rows)]
-                yield rows
-                start += len(rows)
-
+    if parsed is not None:
+        blocks, labelled = tee(like_training(model, parsed))
+        values_of_blocks = decide(model, (rows for _, rows in blocks), **how)
+        for values, (labels, _) in zip(values_of_blocks, labelled, strict=True):
+            yield AppliedRows(values, labels)
+        return
     with ExitStack() as stack:
-        if parsed is not None:
-            for values in decide(model, rows_like_training(), **how):
-                yield AppliedRows(values, labels)
-            return
         source = stack.enter_context(common.open_data(args, model.origin, labels=with_labels))
         how["dask"] = stack.enter_context(common.open_workers(args))
         n_rows = source.n_rows

@@ -166,8 +166,8 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
     """Open DATA as chunks; for an update they are converted like the data of the model before."""
     blocks = None if before is None else parsed_rows(before, args, with_labels=True)
     if before is not None and blocks is not None:
-        like = ((labels, [*like_training(before, [rows])]) for labels, rows in blocks)
-        rows_like = ((labels, concat_rows(parts)) for labels, parts in like)
+        like = ((block[0], like_training(before, [block])) for block in blocks)
+        rows_like = ((labels, concat_rows([rows for _, rows in parts])) for labels, parts in like)
         yield Chunks(rows_like, Classes(before.classes), before)
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"

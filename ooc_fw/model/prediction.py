@@ -99,14 +99,17 @@ def suited(model: Model, source: RowSource) -> RowSource:
     return ScaledSource(source, scaling) if is_raw and not scaling.is_identity else source
 
 
-def like_training(model: Model, blocks: Iterable[Rows]) -> Iterator[Rows]:
-    """Make raw rows of any width like the training rows: scale them, and cut or pad with zeros."""
+def like_training(
+    model: Model, blocks: Iterable[tuple[AnyArray, Rows]]
+) -> Iterator[tuple[AnyArray, Rows]]:
+    """Labels, and raw rows made like those of training: scaled, and cut or padded with zeros."""
     scaling = model.scaling or Scaling("none", False, None, None)
     # A scaling that moves zero makes sparse rows dense; small parts of a block save memory.
     step = rows_at_once(model.n_features)
-    for block in blocks:
+    for labels, block in blocks:
         for start in range(0, len(block), step):
-            yield scaling.apply(block[start : start + step], model.n_features)
+            part = slice(start, start + step)
+            yield labels[part], scaling.apply(block[part], model.n_features)
 
 
 class Predictor:

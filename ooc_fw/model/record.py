@@ -239,8 +239,8 @@ class Model:
         none = np.empty((0, n) if n > 1 else 0)
         table = find_table(self, X)
         if table is not None:
-            blocks = (rows for _, rows in rows_of_table(self, table))
-            parts = decide(self, like_training(self, blocks), **how)
+            blocks = (rows for _, rows in like_training(self, rows_of_table(self, table)))
+            parts = decide(self, blocks, **how)
             return np.concatenate([none, *parts])
         with borrow_source(X, like=self.origin | {"label": "y"}) as source:
             parts = decide(self, source, dask=dask, **how)
