@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 import ooc_fw
-from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.cli.parser import build_parser
+from ooc_fw.cli.commands import COMMANDS, build_parser
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.solver.steps import STEP_RULES
 from tests.support.methods import grid

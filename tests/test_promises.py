@@ -12,7 +12,7 @@ import pytest
 
 import bench.run
 import ooc_fw
-from ooc_fw.cli.parser import build_parser
+from ooc_fw.cli.commands import build_parser
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.solver.oracles import ORACLES
 from ooc_fw.solver.steps import STEP_RULES

@@ -20,8 +20,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from importlib import import_module
 from importlib.resources import files
 
-from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE
-from ooc_fw.cli.parser import build_parser
+from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE, build_parser
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable, raised, signal_of
 from ooc_fw.system.files import Stream
 

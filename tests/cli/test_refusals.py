@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.cli.parser import build_parser
+from ooc_fw.cli.commands import COMMANDS, build_parser
 
 CASES = """
  => the following arguments are required: COMMAND; see ooc-fw --help
