@@ -173,7 +173,7 @@ probabilities; a regression has prediction instead. Needs ooc-fw[onnx].""",
         {"output": file_option("file to write", "OUT.onnx", name="")},
     ),
     "plot": Command(
-        "plot.run",
+        "runs.plot",
         """Draw logs of training runs.
 
 Several logs are drawn into the same axes. Needs ooc-fw[plot].""",

@@ -1,4 +1,4 @@
-"""What `train`, `tune` and streams share: the file of the model, kernel, log, display, summary."""
+"""What `train`, `tune` and streams share: the file of the model, log, display; plots of logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from ooc_fw.cli.commands import DONE, FAILED
 from ooc_fw.data.structure import is_checkpoint, is_model
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
+from ooc_fw.report.figures import PANELS, draw_runs, figure_output, save
 from ooc_fw.report.progress import EventLog, Progress, is_log
+from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, format_gap, format_value
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import peak_rss_bytes
@@ -123,3 +125,21 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
+
+
+def plot(args: argparse.Namespace) -> int:
+    """Draw logs of training runs."""
+    output = common.output_of(args, args.logs[0], ".png")
+    check_outputs([figure_output(output)], args.logs)
+    panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
+    runs = read_runs(args.logs)
+    common.refuse(
+        {
+            f"--panels knows {', '.join(PANELS)}, not {args.panels}": not {*panels} <= {*PANELS},
+            f"{args.logs[0]}: no progress to draw, the run ended before its first iteration; give "
+            f"the log of a longer run": all(run.n_events == 0 for run in runs),
+        }
+    )
+    save(draw_runs(runs, panels), output)
+    common.print_result(args, {"output": str(output), "runs": len(runs)}, [output])
+    return DONE

@@ -103,7 +103,7 @@ def _learn(
     """
     name = "standard input" if args.data == "-" else args.data
     classes = chunks.classes
-    n_before = 0 if stream is None else stream.n_rows
+    n_rows = 0
     number = status = None
     deadline = session.deadline(options)
     interrupt = session.interrupt
@@ -115,7 +115,7 @@ def _learn(
                 chunk = next(chunks.rows, None)
             if chunk is None:
                 break
-            if stream is None or stream.n_rows == n_before:
+            if n_rows == 0:
                 deadline.check()
             elif deadline.left() <= 0:
                 status = Status.TIME_LIMIT
@@ -129,10 +129,10 @@ def _learn(
                 with Waiting("statistics", source.n_rows, quiet=args.quiet) as tell:
                     kernel = kernel_for(source, options, on_rows=tell)
                 stream = Stream(kernel, len(classes), options, args.keep)
-            codes = classes.codes(labels, name, stream.n_rows - n_before)
-            stream = stream.learn(source, codes, session)
+            stream = stream.learn(source, classes.codes(labels, name, n_rows), session)
+            n_rows += len(rows)
     except KeyboardInterrupt as error:
-        if stream is None or stream.n_rows == n_before:
+        if n_rows == 0:
             raise
         number = signal_of(error)
         status = Status.INTERRUPTED
@@ -143,7 +143,7 @@ def _learn(
         model = replace(model, scaling=Scaling())
     if status is not None:
         model = replace(model, status=str(status))
-    return model, stream.n_rows - n_before, number
+    return model, n_rows, number
 
 
 def _model_before(args: argparse.Namespace) -> Model:

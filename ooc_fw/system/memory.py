@@ -204,13 +204,10 @@ def program_bytes(held: int = 0) -> int:
 
     The `held` bytes of rows are left out. All calls of a run agree, see `measure_program`.
     """
-    if _program is None:
-        measure_program(held)
-    assert _program is not None
-    return _program
+    return measure_program(held) if _program is None else _program
 
 
-def measure_program(held: int) -> None:
+def measure_program(held: int) -> int:
     """Measure `program_bytes` for a run that begins, as its process may have grown or shrunk.
 
     Resident memory counts in steps of 16 MiB, so that the same command has the same plan. To it
@@ -220,6 +217,7 @@ def measure_program(held: int) -> None:
     step = 16 << 20
     later = _CODE_BYTES if _program is None else _MORE_CODE_BYTES
     _program = -(-max(0, _resident(held)) // step) * step + later
+    return _program
 
 
 def _resident(held: int) -> int:
