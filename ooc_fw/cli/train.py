@@ -16,13 +16,7 @@ from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint
-from ooc_fw.system.errors import (
-    DeferredInterrupt,
-    InputError,
-    OutOfTimeError,
-    format_label,
-    signal_of,
-)
+from ooc_fw.system.errors import DeferredInterrupt, InputError, format_label
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import Fit, describe
@@ -105,31 +99,24 @@ def _save(
 ) -> tuple[dict[str, Any], int | None]:
     """Calibrate and save the model; returns its description, and the signal that ended the run."""
     result = describe(fitted)
-    model = fitted.model
-    number = fitted.signal
-    complete = model.status != Status.INTERRUPTED
-    missing = "" if number is None else "interrupted"
+    complete = fitted.model.status != Status.INTERRUPTED
+    missing = "" if fitted.signal is None else "interrupted"
     if args.probability and not missing:
         common.say(args, "calibrating on held-out rows")
         try:
             # Without a log, which describes the training run only.
             with runs.run_progress(args) as progress:
-                model = prepared.calibrated(fitted, progress.callbacks)
-        except OutOfTimeError:
-            missing = "no time left"
-        except KeyboardInterrupt as error:
-            missing = "interrupted"
-            number = signal_of(error)
+                fitted, missing = prepared.calibrated(fitted, progress.callbacks)
         except (InputError, OSError, MemoryError):
-            place.save(model, complete=False)
+            place.save(fitted.model, complete=False)
             raise
     if args.probability:
         result["calibrated"] = not missing
         complete = missing != "interrupted"
-    output = place.save(model, complete=complete)
+    output = place.save(fitted.model, complete=complete)
     if args.probability and missing:
         logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
-    return result | runs.costs(args) | {"model": str(output)}, number
+    return result | runs.costs(args) | {"model": str(output)}, fitted.signal
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -31,7 +31,7 @@ from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
-from ooc_fw.system.errors import InputError, OutOfTimeError, format_labels
+from ooc_fw.system.errors import InputError, format_labels
 from ooc_fw.training.fit import Fit
 from ooc_fw.training.prepare import Prepared, kernel_for
 from ooc_fw.training.streams import Stream, check_unweighted
@@ -94,10 +94,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def _finished(self, prepared: Prepared, fitted: Fit) -> Fit:
         if self.probability:
-            try:
-                fitted = replace(fitted, model=prepared.calibrated(fitted))
-            except (KeyboardInterrupt, OutOfTimeError) as error:
-                why = "no time left" if isinstance(error, OutOfTimeError) else "interrupted"
+            fitted, why = prepared.calibrated(fitted)
+            if why:
                 words = f"{why}: the model gives no probabilities"
                 warnings.warn(words, ConvergenceWarning, stacklevel=3)
         self.__dict__.pop("_stream", None)  # `partial_fit` will continue from this model

@@ -27,7 +27,6 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.model.record import Model
 from ooc_fw.options import START_ROWS, ModelOptions, TrainOptions
 from ooc_fw.problem import (
     ClassificationProblem,
@@ -41,7 +40,7 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Callback
-from ooc_fw.system.errors import DeferredInterrupt, InputError
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
 from ooc_fw.system.memory import measure_program
 from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.choice import check_memory, check_options, plan_model
@@ -101,11 +100,20 @@ class Prepared:
         fitted = fit(self.problem, self.within, session, resumed, plan)
         return fitted if self.rows is None else fitted.renumbered(self.rows, self.n_rows)
 
-    def calibrated(self, fitted: Fit, callbacks: Sequence[Callback] = ()) -> Model:
-        """The model with probabilities; errors are those of `ooc_fw.training.fit.calibrated`."""
+    def calibrated(self, fitted: Fit, callbacks: Sequence[Callback] = ()) -> tuple[Fit, str]:
+        """The fit of a model with probabilities, or the same fit and why it has none.
+
+        Errors are those of `ooc_fw.training.fit.calibrated`, except that no time and a signal are
+        reasons.
+        """
         session = replace(self.session, callbacks=callbacks, interrupt=None)
-        with (self.session.interrupt or DeferredInterrupt()).raising():
-            return calibrated(fitted, self.options, session)
+        try:
+            with (self.session.interrupt or DeferredInterrupt()).raising():
+                return replace(fitted, model=calibrated(fitted, self.options, session)), ""
+        except OutOfTimeError:
+            return fitted, "no time left"
+        except KeyboardInterrupt as error:
+            return replace(fitted, noted=signal_of(error)), "interrupted"
 
 
 def prepare(
