@@ -318,10 +318,9 @@ KEEP = Option(10_000, "largest number of rows that the stream keeps", **_VERTICE
 """Number of rows that a stream keeps. The kernel values between 10,000 rows take up to 625 MB."""
 
 
-@_documented
 @dataclass(frozen=True)
-class TaskOptions(_Checked):
-    """Options of novelty and regression that `TrainOptions` does not have."""
+class ModelOptions(TrainOptions, KernelOptions):
+    """All options of a model; those of other tasks and kernels have no effect."""
 
     contamination: float | None = option(
         None,
@@ -333,12 +332,6 @@ class TaskOptions(_Checked):
         "largest error of a prediction that costs nothing, in units of the targets",
         **POSITIVE | {"low": 0},
     )
-
-
-@dataclass(frozen=True)
-class ModelOptions(TrainOptions, KernelOptions, TaskOptions):
-    """All options of a model; those of other tasks and kernels have no effect."""
-
     probability: bool = switch(
         "--probability", "train a model that gives probabilities; takes up to twice the time"
     )

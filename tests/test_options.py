@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ooc_fw import InputError, TrainOptions
-from ooc_fw.options import LEAST, ConvertOptions, KernelOptions, TaskOptions, option_fields
+from ooc_fw.options import LEAST, ConvertOptions, KernelOptions, ModelOptions, option_fields
 
-RECORDS = (TrainOptions, KernelOptions, TaskOptions, ConvertOptions)
+RECORDS = (ModelOptions, ConvertOptions)
 FIELDS = [
     pytest.param(record, name, declared, id=f"{record.__name__}.{name}")
     for record in RECORDS

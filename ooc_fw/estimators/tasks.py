@@ -28,7 +28,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Trainer, documented, is_array
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
-from ooc_fw.options import KEEP, NOVELTY_C, TaskOptions, TrainOptions
+from ooc_fw.options import KEEP, NOVELTY_C, ModelOptions, TrainOptions
 from ooc_fw.report.progress import Progress
 from ooc_fw.solver.plan import Session
 from ooc_fw.system.errors import InputError, format_labels
@@ -332,7 +332,7 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     {attributes}
     """
 
-    epsilon: float = TaskOptions.epsilon
+    epsilon: float = ModelOptions.epsilon
     landmarks: int | str | None = TrainOptions.landmarks
 
     _task = "regression"
