@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +26,23 @@ _SECONDS = 3.0  # most processor time for the attributes of an object, or for `_
 _TEXTS = 1 << 16  # texts that are read at once
 
 
-def is_written(path: Path, *names: str) -> bool:
+def _is_written(names: set[str], path: Path) -> bool:
     """Whether a file is HDF5 from this program, with these attributes or objects at its root."""
-    try:
-        with h5py.File(path) as file:
-            attributes = {*file.attrs}
-            found = "format_version" in attributes and {*names} <= {*attributes, *file}
-    except Exception:  # h5py raises many kinds for damaged files
-        return False
+    found = False
+    with suppress(Exception), h5py.File(path) as file:  # it raises many kinds for damaged files
+        attributes = {*file.attrs}
+        found = "format_version" in attributes and names <= {*attributes, *file}
     return found
 
 
-def is_data(path: Path) -> bool:
-    """Whether a file looks like one of ``ooc-fw convert``."""
-    return is_written(path, "n_features")
+is_data = partial(_is_written, {"n_features"})
+"""Whether a file looks like one of ``ooc-fw convert``."""
 
+is_model = partial(_is_written, {"kernel"})
+"""Whether a file looks like a model."""
 
-def is_model(path: Path) -> bool:
-    """Whether a file looks like a model."""
-    return is_written(path, "kernel")
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a file looks like a checkpoint."""
-    return is_written(path, "kernel", "run")
+is_checkpoint = partial(_is_written, {"kernel", "run"})
+"""Whether a file looks like a checkpoint."""
 
 
 def linked_files(path: str) -> list[str]:
