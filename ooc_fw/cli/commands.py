@@ -139,7 +139,7 @@ before any shuffling. Text and tables are converted like the training data.""",
         """Measure how good a model is on labelled rows.
 
 Unknown labels count as wrong. The measures are those of scikit-learn.""",
-        """model data label positive threshold false_alarms save threads dask figure
+        """model data label positive threshold|false_alarms save threads dask figure
         data: labels x_name zero_based names fill_missing messages: json quiet|verbose""",
         _TEXT,
     ),

@@ -35,8 +35,6 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(outputs, common.inputs_of(args))
     if args.false_alarms is None:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
-    elif args.threshold is not None:
-        raise InputError("--threshold and --false-alarms contradict each other; leave one out")
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
     common.print_result(args, result, _lines(result))
