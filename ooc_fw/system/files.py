@@ -70,7 +70,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
     outputs that killed commands left are removed.
     """
     given = [os.fspath(name) for name in inputs if name is not None]
-    names = [*chain.from_iterable(map(_with_content, given))]
+    names = [*chain.from_iterable(map(with_content, given))]
     taken: dict[Path, str] = {}
     for what, path, is_own, before in outputs:
         if path is None:
@@ -102,7 +102,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[StrPath | None]) -
         taken[target] = what
 
 
-def _with_content(name: str) -> Iterator[str]:
+def with_content(name: str) -> Iterator[str]:
     """A name and, if it is that of a folder, all files in it and behind its links."""
     yield name
     seen = set()

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Draws, Solution, Status, StepKind, Warm
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import with_content
 from ooc_fw.training.streams import solutions_of
 
 EVERY_S = 60.0
@@ -64,11 +66,8 @@ def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any
     roots = source.roots()
     # Rows in RAM have a kind for a name, which may be that of a file, too.
     if all(root.recipe is not None or root.stamps for root in roots):
-        files = [root.name for root in roots if os.path.isfile(root.name)]
-        for root in roots:
-            for place, _, names in os.walk(root.name):
-                files += [os.path.join(place, name) for name in names]
-        known = [os.stat(file) for file in files]
+        names = chain.from_iterable(with_content(root.name) for root in roots)
+        known = [os.stat(name) for name in names if os.path.isfile(name)]
         data["bytes"] = sum(status.st_size for status in known)
         data["modified_ns"] = max(status.st_mtime_ns for status in known)
     else:
