@@ -20,7 +20,7 @@ from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
-from ooc_fw.report.figures import draw_fit, draw_measures, figure_output, save
+from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, is_figure, save
 from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import Output, check_outputs
 
@@ -31,8 +31,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
     model = open_model(args)
     args.missing_labels = "drop"
-    outputs = [figure_output(args.figure), Output("model", args.save, is_model)]
-    check_outputs(outputs, common.inputs_of(args))
+    model_output = Output("model", args.save, is_model)
+    check_outputs([Output("figure", args.figure, is_figure), model_output], common.inputs_of(args))
+    check_figure(args.figure)
     if args.false_alarms is None:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
     is_regression = model.task == "regression"

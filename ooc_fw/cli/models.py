@@ -14,7 +14,7 @@ from ooc_fw.data.labels import Classes
 from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model
-from ooc_fw.report.figures import draw_importance, figure_output, save
+from ooc_fw.report.figures import check_figure, draw_importance, is_figure, save
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.files import Output, check_outputs, write_atomic
@@ -49,7 +49,8 @@ def certify(args: argparse.Namespace) -> int:
 
 def importance(args: argparse.Namespace) -> int:
     """Measure how much each column matters to a model."""
-    check_outputs([figure_output(args.figure)], common.inputs_of(args))
+    check_outputs([Output("figure", args.figure, is_figure)], common.inputs_of(args))
+    check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows
     refuse_table(args.data)

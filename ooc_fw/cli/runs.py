@@ -16,7 +16,7 @@ from ooc_fw.cli.commands import DONE, FAILED
 from ooc_fw.data.structure import is_checkpoint, is_model
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.report.figures import PANELS, draw_runs, figure_output, save
+from ooc_fw.report.figures import PANELS, check_figure, draw_runs, is_figure, save
 from ooc_fw.report.progress import EventLog, Progress, is_log
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, format_gap, format_value
@@ -130,7 +130,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
 def plot(args: argparse.Namespace) -> int:
     """Draw logs of training runs."""
     output = common.output_of(args, args.logs[0], ".png")
-    check_outputs([figure_output(output)], args.logs)
+    check_outputs([Output("figure", output, is_figure)], args.logs)
+    check_figure(output)
     panels = tuple(dict.fromkeys(name.strip() for name in args.panels.split(",")))
     runs = read_runs(args.logs)
     common.refuse(

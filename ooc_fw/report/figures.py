@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ooc_fw.system.errors import InputError, printable
-from ooc_fw.system.files import Output, StrPath, write_atomic
+from ooc_fw.system.files import StrPath, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,16 +25,15 @@ PANELS = {
 """Panels of a run by name: column of the `Run`, label of the axis, unit."""
 
 
-def figure_output(path: StrPath | None) -> Output:
-    """The output for a figure, whose suffix is its format; InputError if it cannot be drawn."""
+def check_figure(path: StrPath | None) -> None:
+    """Raise InputError if a figure cannot be drawn; the suffix of its file is the format."""
     if path is not None:
         if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
             raise InputError(f"the name of a figure has to end in .png, .svg or .pdf, not {path}")
         _look()
-    return Output("figure", path, _is_figure)
 
 
-def _is_figure(path: Path) -> bool:
+def is_figure(path: Path) -> bool:
     """Whether matplotlib has drawn a file, which is never very large."""
     return path.stat().st_size < 64 << 20 and b"atplotlib" in path.read_bytes()
 

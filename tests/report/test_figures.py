@@ -9,10 +9,10 @@ from ooc_fw.cli.evaluate import Judged
 from ooc_fw.model.importance import Importance
 from ooc_fw.report.figures import (
     PANELS,
+    check_figure,
     draw_importance,
     draw_measures,
     draw_runs,
-    figure_output,
     save,
 )
 from ooc_fw.report.runlog import Run
@@ -75,7 +75,7 @@ def test_importance_is_drawn_in_its_order():
 
 def test_figures_that_cannot_be_drawn_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"has to end in .png, .svg or .pdf, not gap.jpg"):
-        figure_output("gap.jpg")
+        check_figure("gap.jpg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     with pytest.raises(InputError, match=r"pip install 'ooc-fw\[plot\]'"):
-        figure_output("gap.png")
+        check_figure("gap.png")
