@@ -80,7 +80,7 @@ def apply_model(
         start = 0
         for values in decide(model, source, **how):
             stop = start + len(values)
-            ids = None if source.ids is None else source.row_ids(start, stop)
+            ids = source.row_ids(start, stop) if "row" in source.beside else None
             yield AppliedRows(
                 values, source.labels(start, stop) if with_labels else None, ids, n_rows
             )

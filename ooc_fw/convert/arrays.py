@@ -40,13 +40,19 @@ class ArrayInput(Reader):
             raise InputError(f"{path} is a converted file already: use it as it is")
         self.size = self.source.decoded_bytes
 
-    def blocks(self) -> Iterator[tuple[int, Any, Any]]:  # noqa: D102
+    def blocks(self) -> Iterator[tuple[int, Any, Any, range]]:
+        """Yield the first row of a block, its rows and labels, and the rows of the input for it."""
         source = self.source
+        first = 0
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
             rows: Any = source.read(start, stop, exact=True, checked=False)
             labels = typed(source.labels(start, stop), self.name) if source.has_labels else None
             self.text_bytes = int(source.decoded_bytes * stop // source.n_rows)
-            yield start, rows, labels
+            end = source.n_input
+            if stop < source.n_rows:
+                end = int(source.row_ids(stop, stop + 1)[0])
+            yield start, rows, labels, range(first, end)
+            first = end
 
 
 class ArrayEncoder(readers.Encoder):
@@ -85,18 +91,11 @@ class ArrayEncoder(readers.Encoder):
                     f"{first.name if like is None else like.name} has {self._width}; give rows "
                     f"with as many, in the same order"
                 )
-        of_all = sum(getattr(one.source, "source", one.source).n_rows for one in inputs)
-        self._n_unlabelled = of_all - sum(one.source.n_rows for one in inputs)
 
-    def parse(self, reader: Reader, block: tuple[int, Any, Any]) -> ParsedBlock:  # noqa: D102
+    def parse(self, reader: Reader, block: tuple[int, Any, Any, range]) -> ParsedBlock:  # noqa: D102
         assert isinstance(reader, ArrayInput)
-        start, rows, labels = block
-        # Numbers of the rows in the input, where others may lack a label.
-        source = reader.source
-        stop = start + len(rows)
-        ids = source.row_ids(start, stop)
-        first = int(source.row_ids(start - 1, start)[0]) + 1 if start > 0 else 0
-        end = int(ids[-1]) + 1 if stop < source.n_rows else source.n_input
+        start, rows, labels, of_input = block
+        ids = reader.source.row_ids(start, start + len(rows))
         in_input = place_from(reader.name, 0)
 
         def place(row: int) -> str:
@@ -123,12 +122,9 @@ class ArrayEncoder(readers.Encoder):
             labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")
-        counts = {"unlabelled": end - first - len(rows)}
-        return ParsedBlock(labels, rows, self._width, counts=counts, kept=ids - first)
+        n_more = len(of_input) - len(rows)
+        kept = ids - of_input.start
+        return ParsedBlock(labels, rows, self._width, n_unlabelled=n_more, kept=kept)
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"column {str(column if self.columns is None else self.columns[column])!r}"
-
-    def notes(self) -> Iterator[str]:  # noqa: D102
-        if self._n_unlabelled:
-            yield f"{self._n_unlabelled} rows without a label are left out"

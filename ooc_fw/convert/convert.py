@@ -232,7 +232,6 @@ class _Conversion:
         self.name = ", ".join(reader.name for reader in self.inputs)
         self.ranges = ColumnRanges(options.scale)  # ranges of the columns of parsed rows
         self.n_rows = 0
-        self.n_input = 0  # with rows that lack a label
         self.n_columns = 0  # number of columns of the widest row
         self.notes: list[str] = []
 
@@ -271,8 +270,7 @@ class _Conversion:
             )
         self.ranges.add(known)
         kept = np.arange(len(block.rows)) if block.kept is None else block.kept
-        row_ids = self.n_input + kept
-        self.n_input += len(block.rows) + block.counts.get("unlabelled", 0)
+        row_ids = self.n_rows + self.encoder.n_unlabelled + kept
         keys = None
         if self.encoder.n_encoded:
             labelled = np.arange(self.n_rows, self.n_rows + len(block.rows))
@@ -280,7 +278,9 @@ class _Conversion:
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.n_columns = max(self.n_columns, block.width)
-        return RowBlock(block.rows, block.labels, row_ids, codes, block.weights)
+        beside = {"y": block.labels, "row": row_ids, "categories": codes, "weight": block.weights}
+        there = {name: values for name, values in beside.items() if values is not None}
+        return RowBlock(block.rows, there)
 
     def layout(self) -> Layout:
         """Complete the first pass, and choose the layout; InputError if the rows do not fit it."""
@@ -309,7 +309,7 @@ class _Conversion:
             origin["labels_as"] = self.labels_as
         return Layout(
             n_rows=self.n_rows,
-            n_input=self.n_input,
+            n_input=self.n_rows + encoder.n_unlabelled,
             n_features=n_features,
             n_stored=self.ranges.n_stored,
             sparse=self._is_sparse(n_features),
@@ -373,12 +373,12 @@ class _Conversion:
         """Second pass: make features from the rows in the spool, and scale and write them."""
         label_values, _ = self.encoder.labels.values()
         n_written = 0
-        for rows, summed, piece in ordered_map(partial(self._finish, layout), self._pieces(layout)):
-            labels = piece.labels
+        for block, summed in ordered_map(partial(self._finish, layout), self._pieces(layout)):
             if label_values is not None:
-                labels = label_values[labels.astype(np.int64)]
-            writer.append(rows, labels, piece.row_ids, summed, piece.codes, piece.weights)
-            n_written += len(piece)
+                labels = label_values[block.beside["y"].astype(np.int64)]
+                block = replace(block, beside={**block.beside, "y": labels})
+            writer.append(block, summed)
+            n_written += len(block)
             if self.n_bytes is not None:
                 done = self.n_bytes + round(n_written / layout.n_rows * self.n_bytes)
                 progress(done, 2 * self.n_bytes)
@@ -394,15 +394,15 @@ class _Conversion:
             for start in range(0, len(block), size):
                 yield block[start : start + size]
 
-    def _finish(self, layout: Layout, piece: RowBlock) -> tuple[Rows, Rows, RowBlock]:
+    def _finish(self, layout: Layout, piece: RowBlock) -> tuple[RowBlock, Rows]:
         """Rows of a piece as they are stored, and a form with the same sums; for any thread."""
-        rows = self.encoder.features(piece.rows, piece.codes, layout.scaling)
+        rows = self.encoder.features(piece.rows, piece.beside.get("categories"), layout.scaling)
         rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
         if layout.sparse:  # constant columns have become zeros
             rows = keep_stored(rows, rows.data != 0, layout.n_features)
-            return rows, rows, piece
+            return replace(piece, rows=rows), rows
         zero_row = layout.scaling.zero_row(layout.n_features)
         dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
         write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
         # Sums are faster over sparse rows: zeros add nothing, and most values may be zeros.
-        return dense, dense if zero_row.any() else rows, piece
+        return replace(piece, rows=dense), dense if zero_row.any() else rows

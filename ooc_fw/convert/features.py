@@ -7,7 +7,6 @@ turns these sums into features.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -58,7 +57,7 @@ class TableEncoder(Encoder):
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._learns = like is None
         self._name = inputs[0].name if like is None else like.name  # the origin of categories
-        self._counts: Counter[str] = Counter()  # counts for `notes`
+        self._n_rows = 0
         self._sums = np.zeros((2, len(record.columns)))  # sums of numbers, and counts of missing
         self._codes: dict[str, WordCodes] = {}  # codes for each column of categories
         for name, words in zip(record.columns, record.categories, strict=True):
@@ -115,7 +114,6 @@ class TableEncoder(Encoder):
                     f"{place(int(kept[row]))}: the weight is {weights[row]:g}, and weights are "
                     f"numbers of at least 0; correct it, or delete the row"
                 )
-        counts = Counter(unlabelled=n_rows - len(kept), rows=len(kept))
         values = np.empty((len(kept), len(record.columns)))
         for j, name in enumerate(record.columns):
             column = columns[name]
@@ -142,10 +140,11 @@ class TableEncoder(Encoder):
         numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
         words = [columns[name] for name in record.encodings]
         rows = CSRRows.from_dense(values)
-        return ParsedBlock(numbers, rows, 0, words, counts, weights, sums, kept)
+        return ParsedBlock(numbers, rows, 0, words, n_rows - len(kept), weights, sums, kept)
 
     def learn(self, block: ParsedBlock, keys: AnyArray | None) -> Int32Array | None:  # noqa: D102
-        self._counts.update(block.counts)
+        super().learn(block, keys)
+        self._n_rows += len(block.rows)
         if block.sums is not None:
             self._sums += block.sums
         if self._encoding is None:
@@ -168,7 +167,7 @@ class TableEncoder(Encoder):
             categories = [words.get(name) for name in record.columns]
             record = replace(record, categories=categories)
         if self._learns and record.means is not None:
-            n_known = self._counts["rows"] - self._sums[1]
+            n_known = self._n_rows - self._sums[1]
             for j in np.flatnonzero(n_known == 0)[:1].tolist():
                 raise InputError(
                     f"column {record.columns[j]!r} of {self._name} holds no number at all; leave "
@@ -228,12 +227,11 @@ class TableEncoder(Encoder):
         return f"column {self._record.columns[column]!r}"
 
     def notes(self) -> Iterator[str]:  # noqa: D102
-        if count := self._counts["unlabelled"]:
-            yield f"{count} rows without a label are left out"
+        yield from super().notes()
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
         for name, codes in self._words.items():
-            if count := self._counts["rows"] - codes.n_rows:
+            if count := self._n_rows - codes.n_rows:
                 yield f"column {name!r}: {count} rows have no category; {self._without(name)}"
         yield from self.unknown()
 
@@ -251,7 +249,7 @@ class TableEncoder(Encoder):
         for name, codes in self._words.items():
             if codes.n_unknown:
                 yield (
-                    f"column {name!r}: {codes.n_unknown} of {self._counts['rows']} rows have a "
+                    f"column {name!r}: {codes.n_unknown} of {self._n_rows} rows have a "
                     f"category that {self._name} lacks ({_shown(codes)}); {self._without(name)}"
                 )
 

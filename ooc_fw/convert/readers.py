@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -76,7 +76,7 @@ class ParsedBlock:
     rows: CSRRows  # in float64; for text they are as wide as their largest column
     width: int  # 1 + largest column in the block, counting explicit zeros and left-out columns
     words: Sequence[Any] = ()  # `Words` of each target-encoded column
-    counts: Mapping[str, int] = field(default_factory=dict)  # counts for `Encoder.notes`
+    n_unlabelled: int = 0  # other rows of the block, which are left out
     weights: Float64Array | None = None  # (n_rows,): weight of each row; None: all weigh 1
     sums: Float64Array | None = None  # sum of each column, and the number of its missing values
     kept: Int64Array | None = None  # places of the rows in the block; None if all have labels
@@ -200,6 +200,7 @@ class Encoder(ABC):
     labelled = True  # whether there are labels
     origin: Mapping[str, str] = MappingProxyType({})  # see `RowSource.origin`
     labels: LabelNumbers
+    n_unlabelled = 0  # rows so far that are left out, since they have no label
 
     @abstractmethod
     def parse(self, reader: Reader, block: Any) -> ParsedBlock:
@@ -220,6 +221,7 @@ class Encoder(ABC):
         Returns the cells of target-encoded columns, or None if there are none. If there are some,
         `keys` has a random uint64 for each row.
         """
+        self.n_unlabelled += block.n_unlabelled
         return None
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:
@@ -236,7 +238,8 @@ class Encoder(ABC):
 
     def notes(self) -> Iterator[str]:
         """Yield facts that a user may not expect, one sentence each, after all blocks."""
-        return iter(())
+        if self.n_unlabelled:
+            yield f"{self.n_unlabelled} rows without a label are left out"
 
 
 Item = TypeVar("Item")

@@ -11,7 +11,7 @@ import os
 import pickle
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,37 +20,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import (
-    CSRRows,
-    Float64Array,
-    Int32Array,
-    Int64Array,
-    concat_rows,
-    take_rows,
-)
+from ooc_fw.data.rows import AnyArray, CSRRows, Int64Array, concat_rows, take_rows
 
 BUCKET_BYTES = 16 << 20  # target size of a bucket; a few buckets are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows with their labels and numbers."""
+    """Rows, and the arrays beside them (see `RowSource.beside`), such as "y" and "row"."""
 
-    rows: CSRRows  # parsed rows in float32, or in float64 if they have yet to be scaled
-    labels: Float64Array  # (n_rows,): numeric labels, or codes of words
-    row_ids: Int64Array  # (n_rows,): position of each row in the input, from 0
-    codes: Int32Array | None = None  # (n_rows, n_columns): cells of target-encoded columns
-    weights: Float64Array | None = None  # (n_rows,)
+    rows: Any  # parsed rows in float32, or in float64 if they have yet to be scaled
+    beside: Mapping[str, AnyArray]  # labels that are words are codes
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.rows)
 
     def __getitem__(self, key: slice | Int64Array) -> RowBlock:
         """A slice of the rows, or a copy of some rows in any order."""
-        rows: Any = self.rows[key] if isinstance(key, slice) else take_rows(self.rows, key)
-        codes = None if self.codes is None else self.codes[key]
-        weights = None if self.weights is None else self.weights[key]
-        return RowBlock(rows, self.labels[key], self.row_ids[key], codes, weights)
+        rows = self.rows[key] if isinstance(key, slice) else take_rows(self.rows, key)
+        return RowBlock(rows, {name: values[key] for name, values in self.beside.items()})
 
 
 class Spool:
@@ -81,7 +69,7 @@ class Spool:
         parts = {0: block}
         if self._bits:
             assert self.seed is not None
-            keys = shuffle_keys(block.row_ids, self.seed) << np.uint64(self._skipped_bits)
+            keys = shuffle_keys(block.beside["row"], self.seed) << np.uint64(self._skipped_bits)
             numbers = (keys >> np.uint64(64 - self._bits)).astype(np.uint16)
             order = np.argsort(numbers, kind="stable")
             block = block[order]
@@ -109,7 +97,7 @@ class Spool:
                     yield from _blocks_in(file, BUCKET_BYTES, n_features)
                 elif n_bytes <= 2 * BUCKET_BYTES or used_bits >= 24:  # such a bucket has few rows
                     for block in _blocks_in(file, n_bytes, n_features):
-                        yield block[np.argsort(shuffle_keys(block.row_ids, self.seed))]
+                        yield block[np.argsort(shuffle_keys(block.beside["row"], self.seed))]
                 else:
                     with closing(Spool(self._directory, self.seed, n_bytes, used_bits)) as inner:
                         for block in _blocks_in(file, BUCKET_BYTES, n_features):
@@ -154,15 +142,9 @@ def _blocks_in(file: Any, n_bytes: int, n_features: int) -> Iterator[RowBlock]:
 def _joined(pieces: list[RowBlock], n_features: int) -> RowBlock:
     rows = concat_rows([piece.rows for piece in pieces])
     assert isinstance(rows, CSRRows)
-    codes = [piece.codes for piece in pieces if piece.codes is not None]
-    weights = [piece.weights for piece in pieces if piece.weights is not None]
-    return RowBlock(
-        replace(rows, n_features=n_features),
-        np.concatenate([piece.labels for piece in pieces]),
-        np.concatenate([piece.row_ids for piece in pieces]),
-        np.concatenate(codes) if codes else None,
-        np.concatenate(weights) if weights else None,
-    )
+    names = pieces[0].beside
+    beside = {name: np.concatenate([piece.beside[name] for piece in pieces]) for name in names}
+    return RowBlock(replace(rows, n_features=n_features), beside)
 
 
 def shuffle_keys(row_ids: Int64Array, seed: int) -> npt.NDArray[np.uint64]:

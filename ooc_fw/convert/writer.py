@@ -17,10 +17,11 @@ import h5py
 import numpy as np
 
 from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
+from ooc_fw.convert.spool import RowBlock
 from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import read_classes, read_targets
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import add_sums, statistics_of
@@ -181,25 +182,16 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         )
         self._arrays[name] = _Array(dataset, self._pool)
 
-    def append(
-        self,
-        rows: Rows,
-        labels: Float64Array,
-        row_ids: Int64Array,
-        stored: Rows | None = None,
-        cells: Int32Array | None = None,
-        weights: Float64Array | None = None,
-    ) -> None:
+    def append(self, block: RowBlock, summed: Rows | None = None) -> None:
         """Append rows; OSError if the disk is full or fails.
 
-        `stored` has the same rows in a form whose values are summed faster. `cells` has their
-        categories (`ooc_fw.data.encoded`).
+        `summed` has the same rows in a form whose values are summed faster.
         """
-        add_sums(self._sums, rows if stored is None else stored)
-        values: dict[str, Any] = {"row": row_ids, "y": labels, "categories": cells}
-        values["weight"] = weights
+        rows = block.rows
+        add_sums(self._sums, rows if summed is None else summed)
+        values: dict[str, Any] = {**block.beside}
         if self._layout.labelled and not self._layout.targets:
-            self._counts.update(count_labels(labels))
+            self._counts.update(count_labels(block.beside["y"]))
         if len(self._counts) > MAX_CLASSES:
             raise InputError(
                 f"{self._layout.source} has more than {MAX_CLASSES} different labels; if these are "
@@ -258,17 +250,17 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
             formats.N_INPUT: layout.n_input,
             formats.TARGETS: layout.targets or None,
         }
+        texts = {
+            "source": layout.source,
+            formats.COLUMNS: layout.columns,
+            formats.RECORD: layout.table,
+            formats.ORIGIN: json.dumps(layout.origin) if layout.origin else None,
+        }
+        attributes |= {name: formats.as_bytes(text) for name, text in texts.items() if text}
         known = {name: value for name, value in attributes.items() if value is not None}
         self.attrs.update(known)
-        self.attrs["source"] = formats.as_bytes(layout.source)
-        if layout.columns is not None:
-            self.attrs[formats.COLUMNS] = formats.as_bytes(layout.columns)
-        if layout.table is not None:
-            self.attrs[formats.RECORD] = formats.as_bytes(layout.table)
         if layout.label_names is not None:
             self["y"].attrs[formats.LABEL_NAMES] = formats.as_bytes(layout.label_names)
-        if layout.origin:
-            self.attrs[formats.ORIGIN] = formats.as_bytes(json.dumps(layout.origin))
         self["mean"] = statistics.mean
         layout.scaling.write(self)
         self.attrs["complete"] = 1
@@ -299,7 +291,7 @@ def split(
         read_targets(source)  # it raises InputError if one of them is not finite
     elif source.has_labels:
         classes = read_classes(source)
-        values = classes.numbers
+        numbers = classes.numbers
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
@@ -310,36 +302,29 @@ def split(
         compression=compression,
         labelled=source.has_labels,
         shuffled=bool(source.shuffled),
-        label_names=None if classes is None or values is not None else classes.names,
+        label_names=None if classes is None or numbers is not None else classes.names,
         targets=targets,
         columns=source.columns,
         origin=source.origin,
         n_input=source.n_input,
-        weighted=source.weights is not None,
+        weighted="weight" in source.beside,
     )
     reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_rows), paths, outputs, strict=True):
             # The features of the second part do not depend on its own labels.
-            known = None if reports else part.categories
-            cells = None if known is None else known.cells
+            cells = None if reports else part.beside.get("categories")
             n_encoded = 0 if cells is None else cells.shape[1]
             own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
             with part, DatasetWriter(path, own) as writer:
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     here = slice(start, start + len(rows))
-                    labels: AnyArray = np.zeros(len(rows))
-                    if part.has_labels:
-                        labels = part.labels(here.start, here.stop)
+                    beside = {name: values[here] for name, values in part.beside.items()}
                     if classes is not None:
-                        codes = classes.of(labels)
-                        labels = codes if values is None else values[codes]
-                    known_cells = None if cells is None else cells[here]
-                    row_ids = part.row_ids(here.start, here.stop)
-                    weights = None if part.weights is None else part.weights[here]
-                    given = labels.astype(float), row_ids, None, known_cells, weights
-                    writer.append(rows, *given)
+                        codes = classes.of(beside["y"])
+                        beside["y"] = codes if numbers is None else numbers[codes]
+                    writer.append(RowBlock(rows, beside))
                 writer.finish()
             counts = writer.class_counts
             reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})

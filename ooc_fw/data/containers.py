@@ -21,7 +21,6 @@ import numpy as np
 from ooc_fw.data import arrays, formats
 from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path_of
 from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
-from ooc_fw.data.encoded import Categories
 from ooc_fw.data.formats import as_text, reading
 from ooc_fw.data.labels import coded_labels, typed
 from ooc_fw.data.rows import AnyArray
@@ -209,7 +208,7 @@ def check_no_dates(frame: Any, names: Sequence[str] | None) -> None:
 def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     """Set the attributes of `source` that a converted file stores."""
 
-    def array(name: str, length: int) -> Any:
+    def array(name: str, length: int = source.n_rows) -> Any:
         node = find(root, name)
         if node is None:
             return None
@@ -230,13 +229,17 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     # If the statistics are not finite, a read of the rows will name the row that causes it.
     if mean is not None and np.isfinite(norm) and np.isfinite(mean[:]).all():
         source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
-    source.ids = array("row", source.n_rows)
     source.n_input = int(attributes.get(formats.N_INPUT, source.n_rows))
-    source.weights = array("weight", source.n_rows)
-    cells = array("categories", source.n_rows)
-    if cells is not None:
-        classes = None if attributes.get(formats.TARGETS, False) else attributes["class_names"]
-        source.categories = Categories(cells, array("y", source.n_rows), classes)
+    found = {name: array(name) for name in ("row", "weight", "categories")}
+    source.beside |= {name: values for name, values in found.items() if values is not None}
+    if "categories" in source.beside:
+        codes = labels = array("y")
+        if not attributes.get(formats.TARGETS, False):
+            classes = attributes["class_names"]
+            codes = ReadArray(
+                labels.shape, np.int64, lambda *rows: np.searchsorted(classes, labels[slice(*rows)])
+            )
+        source.beside["codes"] = codes
 
 
 def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Sliceable | None:

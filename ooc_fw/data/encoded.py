@@ -3,19 +3,21 @@
 The training rows are in folds. The mean for a training row leaves out its own fold, so that its
 features do not depend on its label. The mean for any later row is over all training rows. Held-out
 rows count as later rows: `hold_out` encodes both parts again by the labels of the first one.
+
+Beside the rows of such a file are their "categories", shape (n_rows, n_columns), as code x FOLDS +
+fold, and their "codes": the place of the class of each label in the file, or a target in float64.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ReadArray
+from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -29,7 +31,6 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, WholeSource
-from ooc_fw.system.errors import InputError
 
 FOLDS = 5
 PRIOR_ROWS = 20.0  # each mean counts so many more rows, whose label is the mean of all rows
@@ -44,15 +45,6 @@ class Encoding(TypedDict):
     features: Mapping[str, Sequence[float]]  # by name: a value for each word, and for no word
 
 
-@dataclass(frozen=True)
-class Categories:
-    """Categories and labels of the rows of a file; its target-encoded features come from both."""
-
-    cells: ReadArray  # (n_rows, n_columns): code x FOLDS + fold
-    labels: ReadArray  # as the file stores them
-    classes: Float64Array | None  # increasing values of the labels; None for targets
-
-
 def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetSource]:
     """Split a source into the rows to train on and the held-out `rows`.
 
@@ -60,7 +52,7 @@ def hold_out(source: RowSource, rows: Int64Array) -> tuple[SubsetSource, SubsetS
     of the first part. To train on less, use a `SubsetSource` of ``train.source``, ``train.rows``.
     """
     rest = np.delete(np.arange(source.n_rows), rows)
-    if source.categories is not None:
+    if "categories" in source.beside:
         source = EncodedSource(source, rest)
     return SubsetSource(source, rest), SubsetSource(source, rows)
 
@@ -109,24 +101,20 @@ class EncodedSource(WholeSource):
     """
 
     def __init__(self, source: RowSource, training: Int64Array) -> None:
-        categories = source.categories
-        assert categories is not None
         assert source.table is not None
         super().__init__(source)
         self._is_training = np.zeros(source.n_rows, dtype=bool)
         self._is_training[training] = True
-        self._cells = categories.cells
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
-        all_sums = _sums(categories, self._is_training, encodings)
+        targets = source.beside["codes"].dtype.kind == "f"
+        all_sums = _sums(source.beside, self._is_training, encodings, targets=targets)
         # For each column, shape (n_codes, FOLDS + 1, n): features in each fold and of later rows.
         self._features: list[Float64Array] = []
         for one, sums in zip(encodings.values(), all_sums, strict=True):
-            of_others, of_all, _ = encode(sums, targets=categories.classes is None)
+            of_others, of_all, _ = encode(sums, targets=targets)
             self._features.append(np.concatenate([of_others, of_all[:, None]], axis=1))
             table = np.roll(of_all, -1, axis=0).T.tolist()  # NO_WORD comes last
-            if len(table) != len(one["features"]):
-                raise InputError(f"{source.name} has features of another version; convert it again")
             one["features"] = dict(zip(one["features"], table, strict=True))
         self.table = json.dumps(record)
         self._n_before = source.n_features - sum(values.shape[2] for values in self._features)
@@ -135,7 +123,7 @@ class EncodedSource(WholeSource):
     def _fetch(self, start: int, stop: int) -> StoredRows:
         rows = self.source.read(start, stop, exact=True)
         is_training = self._is_training[start:stop]
-        cells = np.asarray(self._cells[start:stop])
+        cells = np.asarray(self.beside["categories"][start:stop])
         folds = np.where(is_training[:, None], cells % FOLDS, FOLDS)
         columns = zip(self._features, cells.T // FOLDS, folds.T, strict=True)
         values = np.hstack([features[codes, fold] for features, codes, fold in columns])
@@ -150,17 +138,21 @@ class EncodedSource(WholeSource):
 
 
 def _sums(
-    categories: Categories, is_training: npt.NDArray[np.bool_], columns: Mapping[str, Encoding]
+    beside: Mapping[str, Sliceable],
+    is_training: npt.NDArray[np.bool_],
+    columns: Mapping[str, Encoding],
+    *,
+    targets: bool,
 ) -> list[Float64Array]:
     """Sums over the labels of training rows; for each column, shape (1 + its words, FOLDS, n)."""
-    classes = categories.classes
-    width = 2 if classes is None else len(classes)
-    sums = [np.zeros((FOLDS * (len(one["words"]) + 1), width)) for one in columns.values()]
+    sums = [
+        np.zeros((FOLDS * (len(one["words"]) + 1), 1 + len(one["features"])))
+        for one in columns.values()
+    ]
     for start in range(0, len(is_training), _PART_ROWS):
         part = slice(start, start + _PART_ROWS)
-        labels = np.asarray(categories.labels[part])[is_training[part]]
-        places = labels if classes is None else np.searchsorted(classes, labels)
-        cells_of = np.asarray(categories.cells[part])[is_training[part]].T
+        codes = np.asarray(beside["codes"][part])[is_training[part]]
+        cells_of = np.asarray(beside["categories"][part])[is_training[part]].T
         for total, cells in zip(sums, cells_of, strict=True):
-            add_labels(total, cells, places, targets=classes is None)
-    return [total.reshape(-1, FOLDS, width) for total in sums]
+            add_labels(total, cells, codes, targets=targets)
+    return [total.reshape(-1, FOLDS, total.shape[1]) for total in sums]

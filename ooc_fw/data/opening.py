@@ -93,14 +93,14 @@ def open_source(
         source = after_error.enter_context(_open(data, x_names, y_names if given is None else ()))
         if given is not None:
             paths = {os.path.realpath(path) for path in (path_of(labels), source.name)}
-            if source.ids is not None and len(paths) == 1:  # they have the order of the file
+            if "row" in source.beside and len(paths) == 1:  # they have the order of the file
                 raise InputError(f"the labels are in {source.name} itself; give their name")
             source.label_rows(source.by_row(given, "labels"))
         if name is not None and not source.has_labels:
             raise InputError(f"{name!r} is neither a file of labels nor a name in {source.name}")
         if source.has_labels and "labels_as" in {*like} - {*source.origin}:
             new = like["labels_as"]
-            source.label_rows(renamed(source._labels, new), labels_as=new)
+            source.label_rows(renamed(source.beside["y"], new), labels_as=new)
         if missing_labels == "drop" and source.has_labels:
             missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
             if missing.any():
@@ -278,7 +278,7 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
     if groups is None:
         return None
     if isinstance(groups, str) and not os.path.exists(groups):
-        if source.ids is not None and source.scaling is not None:  # it has rows and labels only
+        if "row" in source.beside and source.scaling is not None:  # it has rows and labels only
             raise InputError(
                 f"{source.name} is a converted file, without {groups!r}: give a .npy file with the "
                 f"groups of the rows of its input, or --groups FILE:COLUMN for that input"

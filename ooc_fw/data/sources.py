@@ -39,7 +39,6 @@ from ooc_fw.data.rows import (
 from ooc_fw.system.errors import InputError
 
 if TYPE_CHECKING:
-    from ooc_fw.data.encoded import Categories
     from ooc_fw.data.scaling import Scaling
 
 CHUNK_BYTES = 2 << 20  # decoded bytes that are read together from storage without chunks
@@ -106,11 +105,12 @@ class RowSource(ExitStack):
     columns: Sequence[str] | None = None  # names of the features; None: unknown
     fills_missing: bool = False  # whether features of a model that the rows lack count as 0
     table: str | None = None  # `TableRecord` as JSON: how features came from columns of a table
-    categories: Categories | None = None  # categories that are target-encoded; None: none are
     targets: bool | None = None  # whether labels are targets; None: unknown
-    weights: Sliceable | None = None  # weight of each row in training; None: all weigh 1
     kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
-    ids: Sliceable | None = None  # place of each row in the user's own input; None: the row number
+    # Arrays with values for each row, if there are any: labels "y", each "weight" in training, and
+    # the number "row" in the user's own input (by default the number here). If columns are encoded
+    # by labels, there are "categories" and "codes", too; see `ooc_fw.data.encoded`.
+    beside: dict[str, Sliceable]
     n_input: int  # number of rows of that input
     # What is known of where rows and labels come from: "x_name", "label" and "labels_as".
     origin: Mapping[str, str] = MappingProxyType({})
@@ -140,7 +140,9 @@ class RowSource(ExitStack):
         self.max_gap = self.rows_in(256 << 10)  # a second read would take longer
         self.span_rows = max(self.chunk_rows, self.rows_in(CHUNK_BYTES))
         self.n_input = self.n_rows
-        self._labels = None if labels is None else self.by_row(labels, "labels")
+        self.beside = {}
+        if labels is not None:
+            self.beside["y"] = self.by_row(labels, "labels")
         self._parents = parents
         for fact in _FACTS if parents else ():
             setattr(self, fact, getattr(parents[0], fact))
@@ -208,7 +210,7 @@ class RowSource(ExitStack):
         if not self._parents:  # the span as stored, in 64 bits, and compressed; row pointers
             own_bytes = 4 * own_bytes + 8 * self.n_rows * self.sparse
         own_bytes *= not self.in_memory
-        own_bytes += self.kept_bytes + getattr(self._labels, "kept_bytes", 0)
+        own_bytes += self.kept_bytes + getattr(self.beside.get("y"), "kept_bytes", 0)
         return own_bytes + sum(part.read_bytes for part in self._parents)
 
     @property
@@ -222,22 +224,22 @@ class RowSource(ExitStack):
 
     @property
     def has_labels(self) -> bool:  # noqa: D102
-        return self._labels is not None
+        return "y" in self.beside
 
     def labels(self, start: int, stop: int) -> AnyArray:
         """Labels of rows ``start:stop`` as stored; InputError if there are none."""
         self._check_range(start, stop)
-        if self._labels is None:
+        if not self.has_labels:
             raise InputError(
                 f"{self.name} has no labels; name them (--label), or give a file of them "
                 f"(--labels; labels= in Python)"
             )
-        return np.asarray(self._labels[start:stop])
+        return np.asarray(self.beside["y"][start:stop])
 
     def row_ids(self, start: int, stop: int) -> Int64Array:
         """Places of rows ``start:stop`` in the user's own input, counted from 0."""
         self._check_range(start, stop)
-        ids = np.arange(start, stop) if self.ids is None else self.ids[start:stop]
+        ids = self.beside["row"][start:stop] if "row" in self.beside else np.arange(start, stop)
         return np.asarray(ids, dtype=np.int64)
 
     def by_row(self, given: Sliceable, what: str) -> Any:
@@ -252,7 +254,7 @@ class RowSource(ExitStack):
                 f"{self.name} has {self.n_rows} rows{part} but {len(given)} {what}; give one for "
                 f"each row of the input, in its order"
             )
-        if self.ids is None:
+        if "row" not in self.beside:
             return given
         ids = self.row_ids(0, self.n_rows)
         if ids.min() < 0 or ids.max() >= self.n_input:
@@ -261,7 +263,7 @@ class RowSource(ExitStack):
 
     def label_rows(self, labels: Sliceable, **origin: str) -> None:
         """Replace the labels; `origin` is what is known of the new ones."""
-        self._labels = labels
+        self.beside["y"] = labels
         if isinstance(labels, np.ndarray):
             self.kept_bytes += labels.nbytes
         self.origin = {**self.origin, **origin}

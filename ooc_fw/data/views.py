@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,14 +42,8 @@ class SubsetSource(RowSource):
         self.rows = rows
         self.kept_bytes = rows.nbytes
         self.in_memory = source.in_memory
-        if source._labels is not None:
-            self._labels = _chosen(source._labels, rows)
-        self.ids = rows if source.ids is None else _chosen(source.ids, rows)
-        if source.weights is not None:
-            self.weights = _chosen(source.weights, rows)
-        if (whole := source.categories) is not None:
-            cells = _chosen(whole.cells, rows)
-            self.categories = replace(whole, cells=cells, labels=_chosen(whole.labels, rows))
+        self.beside = {name: _chosen(array, rows) for name, array in source.beside.items()}
+        self.beside.setdefault("row", rows)
         self.recipe = SubsetSource, (source, rows)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
@@ -129,16 +122,13 @@ class WholeSource(RowSource):
         super().__init__(
             source.name,
             (source.n_rows, n_features or source.n_features),
-            labels=source._labels,
             chunk_rows=source.chunk_rows,
             decoded_bytes=source.decoded_bytes if sparse else None,
             parents=(source,),
         )
         self.source = source
         self.sparse = sparse
-        self.ids = source.ids
-        self.weights = source.weights
-        self.categories = source.categories
+        self.beside = dict(source.beside)
         self.callback(source.close)
 
 
@@ -168,7 +158,7 @@ class ColumnSource(WholeSource):
         super().__init__(source, n_features=len(places))
         self._places = places
         self.table = None
-        self.categories = None
+        self.beside.pop("categories", None)  # a table no longer leads to these columns
         self.columns = names
         if source.scaling is not None:
             self.scaling = source.scaling.at(places)

@@ -224,7 +224,7 @@ def _with_penalties(problem: Any, model: Model) -> Any:
         known = of_class[np.minimum(problem.row_classes, len(of_class) - 1)]
         is_row = model.rows >= 0
         known[model.rows[is_row]] = model.penalties[is_row]
-        if given is None and np.isnan(known).any() and problem.source.weights is not None:
+        if given is None and np.isnan(known).any() and "weight" in problem.source.beside:
             given = _of_stored_weights(problem, known)
     if given is None:
         demand(not np.isnan(known).any(), _WEIGHTS_OF_ROWS)
@@ -241,7 +241,7 @@ def _with_penalties(problem: Any, model: Model) -> Any:
 
 def _of_stored_weights(problem: Any, known: Float64Array) -> Float64Array:
     """Penalties of all rows: weights in the file, times the factor of a known row of the class."""
-    weights = np.asarray(problem.source.weights[0 : problem.source.n_rows])
+    weights = np.asarray(problem.source.beside["weight"][0 : problem.source.n_rows])
     places = np.flatnonzero(~np.isnan(known))
     factors = np.full(problem.row_classes.max(initial=0) + 1, np.nan)
     factors[problem.row_classes[places]] = known[places] / weights[places]

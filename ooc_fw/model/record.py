@@ -245,7 +245,7 @@ class Model:
         with borrow_source(X, like=self.origin | {"label": "y"}) as source:
             parts = decide(self, source, dask=dask, **how)
             values = np.concatenate([none, *parts])
-            if X is not source and source.ids is not None:
+            if X is not source and "row" in source.beside:
                 values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
             return values
 

@@ -160,7 +160,8 @@ def prepare(
 
 def stored_weights(source: RowSource) -> Float64Array | None:
     """Weights of the rows in their file; None if they have none."""
-    return None if source.weights is None else np.asarray(source.weights[0 : source.n_rows])
+    weights = source.beside.get("weight")
+    return None if weights is None else np.asarray(weights[0 : source.n_rows])
 
 
 def _with_stored(source: RowSource, given: npt.ArrayLike | None) -> npt.ArrayLike | None:

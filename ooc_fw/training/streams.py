@@ -270,7 +270,7 @@ def solutions_of(model: Model) -> list[Solution | None]:
 
 def check_unweighted(source: RowSource) -> None:
     """Raise InputError for rows with weights, which streams do not take."""
-    if source.weights is not None:
+    if "weight" in source.beside:
         raise InputError(
             f"{source.name} has weights of rows, which a stream does not take; train on the whole "
             f"file, or convert it without --weight"

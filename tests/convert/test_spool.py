@@ -18,7 +18,8 @@ def make_block(start, stop):
     ids = np.arange(start, stop)
     X = np.where(np.arange(3) < ids[:, None] % 4, ids[:, None] + 0.25, 0)
     codes = np.stack([ids, -ids], axis=1).astype(np.int32)
-    return RowBlock(CSRRows.from_dense(X.astype(np.float32)), -ids.astype(float), ids, codes)
+    beside = {"y": -ids.astype(float), "row": ids, "categories": codes}
+    return RowBlock(CSRRows.from_dense(X.astype(np.float32)), beside)
 
 
 @given(
@@ -40,9 +41,9 @@ def test_order_depends_on_rows_and_seed_only(tmp_path_factory, cuts, n_bytes, se
         spool.close()
     order = np.arange(300) if seed is None else np.argsort(shuffle_keys(np.arange(300), seed))
     expected = make_block(0, 300)[order]
-    for name in ("row_ids", "labels", "codes"):
-        found = np.concatenate([getattr(block, name) for block in blocks])
-        np.testing.assert_array_equal(found, getattr(expected, name))
+    for name, values in expected.beside.items():
+        found = np.concatenate([block.beside[name] for block in blocks])
+        np.testing.assert_array_equal(found, values)
     X = np.vstack([block.rows.toarray() for block in blocks])
     np.testing.assert_array_equal(X, expected.rows.toarray())
     if bucket_bytes == 1 and seed is not None:  # too large for memory until it holds one row

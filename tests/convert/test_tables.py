@@ -91,11 +91,11 @@ def test_weights_of_rows_follow_their_rows(run, tmp_path, ooc_fw, options):
     for name in ("t.h5", "later.h5", "a.h5", "b.h5"):
         with open_source(tmp_path / name) as source:
             x = source.read(0, source.n_rows)[:, source.columns.index("x")]
-            assert source.weights[0 : source.n_rows].tolist() == (x / 4).tolist()
+            assert source.beside["weight"][0 : source.n_rows].tolist() == (x / 4).tolist()
         assert ooc_fw("verify", tmp_path / name).status == 0
     run("x,c,y\n1,2,0\n3,1,1\n", like=tmp_path / "t.h5")
     with open_source(tmp_path / "out.h5") as source:
-        assert source.weights is None
+        assert "weight" not in source.beside
 
 
 def test_a_folder_of_csv_is_all_its_files(run, tmp_path, ooc_fw):

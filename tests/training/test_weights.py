@@ -29,7 +29,7 @@ def files(tmp_path_factory):
 
 def weights_in(path):
     with open_source(path) as source:
-        weights, ids = source.weights[0 : source.n_rows], source.row_ids(0, source.n_rows)
+        weights, ids = source.beside["weight"][0 : source.n_rows], source.row_ids(0, source.n_rows)
         return weights, weights[np.argsort(ids)]
 
 
