@@ -20,6 +20,7 @@ from typing import Any
 
 import h5py
 
+from ooc_fw.data.sources import FileStamp, stamp_of
 from ooc_fw.system.errors import DamageError
 
 _SECONDS = 3.0  # most processor time for the attributes of an object, or for `_TEXTS` texts
@@ -50,12 +51,11 @@ def linked_files(path: str) -> list[str]:
 
     DamageError is raised if HDF5 does not come to an end in it.
     """
-    status = os.stat(path)
-    return _linked_files(os.path.abspath(path), (status.st_size, status.st_mtime_ns))
+    return _linked_files(os.path.abspath(path), stamp_of(path))
 
 
 @lru_cache(maxsize=64)
-def _linked_files(path: str, _: tuple[int, int]) -> list[str]:
+def _linked_files(path: str, _: FileStamp) -> list[str]:
     found: list[str] = []
     if is_data(Path(path)) or is_model(Path(path)):
         with suppress(OSError), h5py.File(path) as file:
@@ -63,9 +63,8 @@ def _linked_files(path: str, _: tuple[int, int]) -> list[str]:
         return found
     words = [sys.executable, "-P", "-m", "ooc_fw.data.structure", path]
     where = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    silent: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with suppress(OSError):  # without another process, the file is opened as it is
-        ended = subprocess.run(words, env=where, stdout=subprocess.PIPE, check=False, **silent)
+        ended = subprocess.run(words, env=where, stdin=subprocess.DEVNULL, capture_output=True)
         if ended.returncode < 0:
             raise DamageError(
                 f"{path} is damaged: HDF5 does not come to an end in it; restore a copy or write "
