@@ -29,7 +29,6 @@ from ooc_fw.data import formats
 from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, values_of
-from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.structure import is_model
@@ -139,7 +138,7 @@ def _on_scaling(source: RowSource) -> Iterator[Advice]:
     labels = [SubsetSource(source, part).labels(0, len(part)) for part in parts]
     kind = "maxabs" if source.sparse else "standard"
     exact = [source.take(part, exact=True) for part in parts]
-    scaling = Scaling.fit(ColumnRanges(kind).add(exact[0]), False, source.n_features)
+    scaling = ColumnRanges(kind).add(exact[0]).scaling(False, source.n_features)
     raw = _accuracy([source.take(part) for part in parts], labels)
     scaled = _accuracy([scaling.apply(rows, source.n_features) for rows in exact], labels)
     better = ("--scale", kind) if scaled > raw + 0.01 else ()

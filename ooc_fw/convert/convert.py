@@ -32,9 +32,9 @@ from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import Classes, label_map
 from ooc_fw.data.opening import input_files, open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
-from ooc_fw.data.scaling import Scaling, are_constant
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.statistics import ColumnRanges, are_constant
 from ooc_fw.data.structure import is_data
 from ooc_fw.options import MAX_FEATURES, ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -293,7 +293,7 @@ class _Conversion:
             raise InputError(f"{self.name} holds labels only, no features; nothing to learn")
         if like is None:
             kept = encoder.kept(n_columns)
-            fitted = Scaling.fit(self.ranges, self.options.log1p, n_columns, kept=kept)
+            fitted = self.ranges.scaling(self.options.log1p, n_columns, kept)
             self.scaling = fitted.at(np.repeat(np.arange(n_columns), widths))
         else:
             fitted = self.scaling.at(np.minimum(np.cumsum(widths) - widths, n_features - 1))

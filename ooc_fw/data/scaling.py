@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.options import SCALINGS
 from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.data.statistics import ColumnRanges
 
 # Kind of a scaling that only subtracts large offsets; see `ooc_fw.data.offsets`.
 OFFSET = "offset"
@@ -61,32 +58,6 @@ class Scaling:
     def n_features(self) -> int | None:
         """Number of columns; None if the kind is "none", which fits any number."""
         return None if self.offset is None else len(self.offset)
-
-    @classmethod
-    def fit(
-        cls, ranges: ColumnRanges, log1p: bool, n_features: int, kept: AnyArray | None = None
-    ) -> Scaling:
-        """Choose an offset and a factor for each column, as the scalers of scikit-learn do.
-
-        A constant column becomes 0. The columns that are `kept` stay as they are.
-        """
-        if ranges.kind == "none":
-            return cls("none", log1p)
-        low, high = ranges.range(n_features)
-        offset = low
-        spread = high - low
-        if ranges.kind == "maxabs":
-            offset = np.zeros(n_features)
-            spread = np.maximum(np.abs(low), np.abs(high))
-        elif ranges.kind == "standard":
-            offset, spread = ranges.moments(n_features)
-        constant = (spread == 0) | are_constant(low, high)
-        factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
-        offset[constant] = 0
-        if kept is not None:
-            offset[kept] = 0
-            factor[kept] = 1
-        return cls(ranges.kind, log1p, offset, factor)
 
     @property
     def is_identity(self) -> bool:
@@ -195,8 +166,3 @@ class Scaling:
                 )
             found.append(values.astype(np.float64))
         return Scaling(kind, bool(int(group.attrs.get("log1p", False))), *found)
-
-
-def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
-    """Which columns are constant, up to the rounding of float64."""
-    return np.asarray(high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high)))

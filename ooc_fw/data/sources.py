@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,10 +36,8 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.data.scaling import Scaling
 
 CHUNK_BYTES = 2 << 20  # decoded bytes that are read together from storage without chunks
 ROUNDING = 1e-12  # a variance below this share of the mean squared norm is rounding error

@@ -13,7 +13,8 @@ import numpy as np
 
 from ooc_fw._core import rows as core
 from ooc_fw.data.parallel import borrow_workers, row_slices
-from ooc_fw.data.rows import Float64Array, Rows, StoredRows, stored_arrays
+from ooc_fw.data.rows import AnyArray, Float64Array, Rows, StoredRows, stored_arrays
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ROUNDING, RowSource, StoredStatistics, iter_blocks
 from ooc_fw.system.errors import InputError
 
@@ -98,6 +99,29 @@ class ColumnRanges:
         high[some_zero] = np.maximum(high[some_zero], 0)
         return low, high
 
+    def scaling(self, log1p: bool, n_features: int, kept: AnyArray | None = None) -> Scaling:
+        """Choose an offset and a factor for each column, as the scalers of scikit-learn do.
+
+        A constant column becomes 0. The columns that are `kept` stay as they are.
+        """
+        if self.kind == "none":
+            return Scaling("none", log1p)
+        low, high = self.range(n_features)
+        offset = low
+        spread = high - low
+        if self.kind == "maxabs":
+            offset = np.zeros(n_features)
+            spread = np.maximum(np.abs(low), np.abs(high))
+        elif self.kind == "standard":
+            offset, spread = self.moments(n_features)
+        constant = (spread == 0) | are_constant(low, high)
+        factor = np.divide(1.0, spread, out=np.zeros(n_features), where=~constant)
+        offset[constant] = 0
+        if kept is not None:
+            offset[kept] = 0
+            factor[kept] = 1
+        return Scaling(self.kind, log1p, offset, factor)
+
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Mean and (population) standard deviation of each column, for the scaling "standard"."""
         count, _, _, shift, mean, squares = self._wide(n_features).T
@@ -106,6 +130,11 @@ class ColumnRanges:
         with np.errstate(over="ignore", invalid="ignore"):  # squares of values near 1e200 overflow
             spread = squares / self.n_rows + of_others * of_others * (share * (1 - share))
         return of_others * share, np.sqrt(spread)
+
+
+def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
+    """Which columns are constant, up to the rounding of float64."""
+    return np.asarray(high - low <= 1e-12 * np.maximum(np.abs(low), np.abs(high)))
 
 
 def sigma2(source: RowSource, threads: int = 1, **where: Any) -> float:
