@@ -178,19 +178,19 @@ class CSVTable(TextInput, Table):
         _, end, cells = next(self._rows(block))
         names = [name.strip() for name in cells]
         given = [*self._given]
+        nameless: list[str] | None = None
         if given and not {*names} <= {*given}:  # else the first line has these names
-            self.header = False
             if len(names) > len(given) or (len(names) < len(given) and not self._is_later):
                 raise InputError(
                     f"{self.name} has {len(names)} columns without names, and {len(given)} names "
                     f"are given (--names, or those of training); give one name a column"
                 )
-            self._names = given[: len(names)]
-            self.kinds = dict.fromkeys(self._names, TEXT)
-            return block
-        if header is False and not given:
+            nameless = given[: len(names)]
+        elif header is False and not given:
+            nameless = [str(place) for place in range(len(cells))]
+        if nameless is not None:
             self.header = False
-            self._names = [str(place) for place in range(len(cells))]
+            self._names = nameless
             self.kinds = dict.fromkeys(self._names, TEXT)
             return block
         numbers = [

@@ -284,12 +284,10 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
                 f"groups of the rows of its input, or --groups FILE:COLUMN for that input"
             )
         with open_source(source.name, groups, like=source.origin) as named:
-            given: Any = named.labels(0, named.n_rows)
-        if named.n_rows > source.n_rows:  # rows without a label are left out
-            given = source.by_row(given, "groups")
+            given: Sliceable = named.labels(0, named.n_rows)
     else:
-        given = source.by_row(_open_labels(groups), "groups")
-    values = np.asarray(given[0 : source.n_rows])
+        given = _open_labels(groups)
+    values = np.asarray(source.by_row(given, "groups")[0 : source.n_rows])
     if are_missing(values).any():
         raise InputError(
             f"the group of row {are_missing(values).argmax()} of {source.name} is missing; give "
