@@ -191,7 +191,7 @@ def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any],
             tables.check_columns(table, [args.label], "--label")
         readable = (tables.NUMBERS, tables.WORDS, tables.TEXT)
         usable = [name for name, holds in table.kinds.items() if holds in readable]
-        table.choose(dict.fromkeys(usable, "words"))
+        table.wanted = dict.fromkeys(usable, "words")
         block = next(iter(table.blocks()), None)
         if block is None:
             raise InputError(f"{table.name} holds no rows; give a table with rows in it")

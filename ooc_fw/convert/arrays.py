@@ -73,7 +73,8 @@ class ArrayEncoder(readers.Encoder):
                 f"{first.name} has no labels; name them (--label), or give a file (--labels)"
             )
         types = [one.source.labels(0, 0).dtype for one in inputs if self.labelled]
-        self.labels.of_text = all(dtype.kind in "biuf" for dtype in types)
+        if any(dtype.kind not in "biuf" for dtype in types):
+            self.labels.keep_words()
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._targets = options.targets
         self.columns = first.columns if like is None else like.columns

@@ -29,7 +29,7 @@ from ooc_fw.convert.tables import (
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
-from ooc_fw.data.labels import Classes, label_map
+from ooc_fw.data.labels import Classes
 from ooc_fw.data.opening import input_files, open_source
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
@@ -136,7 +136,7 @@ def read_column(path: str, name: str, converted: RowSource) -> AnyArray:
         options = TableRecord.from_json(record, *facts).options_of(options)
     with open_table(path, kind, options) as table:
         check_columns(table, [name], f"{path}:{name}")
-        table.choose({name: "words"})
+        table.wanted = {name: "words"}
         columns: Any = [table.cells(block)[0][name] for block in table.blocks()]
     return np.concatenate([np.array([*words.values, ""])[words.codes] for words in columns])
 
@@ -195,10 +195,8 @@ class _Conversion:
         new = options.labels_as
         if new is None and like is not None:
             new = like.origin.get("labels_as")
-        self.labels_as = new
         words = () if like is None else like.words
-        label_of = None if new is None else label_map(new)
-        labels = readers.LabelNumbers(words, label_of, ", ".join(names))
+        labels = readers.LabelNumbers(words, new, ", ".join(names))
         if kind == "libsvm":
             self.inputs = [stack.enter_context(TextInput(name)) for name in names]
             how = {"n_features": self.width, "log1p": self.scaling.log1p}
@@ -305,8 +303,8 @@ class _Conversion:
             n_more = self.n_columns - n_features
             self.notes.append(f"{n_more} features beyond {n_features} are left out")
         origin = dict(encoder.origin)
-        if self.labels_as is not None and encoder.labelled:
-            origin["labels_as"] = self.labels_as
+        if encoder.labels.labels_as is not None and encoder.labelled:
+            origin["labels_as"] = encoder.labels.labels_as
         return Layout(
             n_rows=self.n_rows,
             n_input=self.n_rows + encoder.n_unlabelled,

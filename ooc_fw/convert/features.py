@@ -84,9 +84,9 @@ class TableEncoder(Encoder):
                     f"{table.name} has column {listed(sorted(more))}, which {inputs[0].name} "
                     f"lacks; name this file first, with --drop for what the others lack"
                 )
-            table.choose(record.wanted(table, label, of, options))
+            table.wanted = record.wanted(table, label, of, options)
             if label is not None and table.kinds[label] == WORDS:
-                self.labels.of_text = False
+                self.labels.keep_words()
         self.labelled = all(self._label_of.values())  # else there are no labels
 
     def parse(self, reader: readers.Reader, block: Any) -> ParsedBlock:  # noqa: D102

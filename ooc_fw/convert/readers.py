@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.labels import label_number, new_label
+from ooc_fw.data.labels import label_map, label_number, new_label
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError, format_label
@@ -134,25 +134,24 @@ class WordCodes:
 
 
 class LabelNumbers:
-    """Labels as numbers: unchanged, or codes of words; `new` maps old labels to new ones first.
+    """Labels as numbers: unchanged, or codes of words; `labels_as` gives them new names first.
 
     If the labels of the training file are `words`, all labels become words, even numbers.
     """
 
     def __init__(
-        self, words: Sequence[str] = (), new: Mapping[str, str] | None = None, name: str = "it"
+        self, words: Sequence[str] = (), labels_as: str | None = None, name: str = "it"
     ) -> None:
         what = f"the column of the labels in {name} (give --task regression if these are targets)"
         self._codes = WordCodes(words, True, MAX_CLASSES, what)
         self._are_coded = False
-        self._of_words = len(words) > 0
-        self.of_text = True  # whether labels are numbers if all of their words are
-        self.new = new
+        self._are_words = len(words) > 0  # even if all of these are numbers
+        self.labels_as = labels_as
+        self._new = None if labels_as is None else label_map(labels_as)
 
-    @property
-    def are_words(self) -> bool:
-        """Whether labels are words even if all of these are numbers."""
-        return self._of_words or not (self.of_text or self.new)
+    def keep_words(self) -> None:
+        """Take labels as words that are not from text; new names count as text."""
+        self._are_words |= self._new is None
 
     @property
     def words(self) -> list[str] | None:
@@ -162,15 +161,21 @@ class LabelNumbers:
     def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
         """Number for each label; `place` tells the place of a row for messages."""
         if not isinstance(labels, Words):
-            if self.new is None and not self.are_words:
+            if self._new is None and not self._are_words:
                 return labels
             numbers, codes = np.unique(labels, return_inverse=True)
             labels = Words(codes, tuple(map(format_label, numbers.tolist())))
         names = list(labels.values)
-        if self.new is not None:
+        if self._new is not None:
             used, rows = np.unique(labels.codes, return_index=True)
             for code, row in zip(used.tolist(), rows.tolist(), strict=True):
-                names[code] = new_label(names[code], self.new, place(row))
+                old = names[code]
+                word = new_label(old, self._new)
+                if word is None:
+                    raise InputError(
+                        f"{place(row)} has the label {old}; name it in --labels-as, as {old}=NEW"
+                    )
+                names[code] = word
         self._are_coded = True
         return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
 
@@ -184,7 +189,7 @@ class LabelNumbers:
         if words is None:
             return None, None
         numbers = [label_number(word) for word in words]
-        if not self.are_words and None not in numbers:
+        if not self._are_words and None not in numbers:
             return np.array(numbers, dtype=np.float64), None
         names = sorted(words)
         places = {word: place for place, word in enumerate(names)}

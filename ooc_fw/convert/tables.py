@@ -57,12 +57,9 @@ class Table(Reader):
     # used. A column that only numbers or names the rows is left out, such as an index of pandas.
     kinds: Mapping[str, str] = MappingProxyType({})
     header = True  # whether the table has names for its columns
-    # Columns to read, set by `choose`: as "numbers", "dates" (seconds), "words" or "labels".
+    # Columns to read, set before the first block: as "numbers", "dates" (seconds), "words" or
+    # "labels".
     wanted: Mapping[str, str]
-
-    def choose(self, wanted: Mapping[str, str]) -> None:
-        """Choose the columns to read; call this before the first block."""
-        self.wanted = wanted
 
     @abstractmethod
     def cells(self, block: Any) -> Cells:

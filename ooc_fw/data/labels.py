@@ -190,20 +190,14 @@ def label_map(text: str) -> dict[str, str]:
     return new
 
 
-def new_label(old: str, new: Mapping[str, str], name: str) -> str:
-    """New word for a label of `name`; InputError if the map lacks one or leaves it unclear."""
-    named = _named(old, new)
-    word = new.get("*") if named is None else named
-    if word is None or (named is None and old != word and old in new.values()):
-        raise InputError(f"{name} has the label {old}; name it in --labels-as, as {old}=NEW")
-    return word
-
-
-def _named(old: str, new: Mapping[str, str]) -> str | None:
-    """New word for a label that the map names, as it is written or by its number; else None."""
+def new_label(old: str, new: Mapping[str, str]) -> str | None:
+    """New word for a label; None if the map lacks it, or leaves unclear if it is new already."""
     number = label_number(old)
     place = Classes(_words([*new])).place(old if old in new or number is None else number)
-    return None if place < 0 else [*new.values()][place]
+    if place >= 0:
+        return [*new.values()][place]
+    word = new.get("*")
+    return None if old != word and old in new.values() else word
 
 
 def renamed(labels: Any, text: str) -> ReadArray:
@@ -214,9 +208,7 @@ def renamed(labels: Any, text: str) -> ReadArray:
     new = label_map(text)
 
     def rename(label: Any) -> Any:
-        word = format_label(label)
-        stays = _is_missing(label) or word in new.values()
-        return _named(word, new) or (label if stays else new.get("*", word))
+        return label if _is_missing(label) else new_label(format_label(label), new) or label
 
     def read(start: int, stop: int) -> AnyArray:
         given = typed(labels[start:stop], "the file").tolist()

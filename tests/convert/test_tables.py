@@ -29,7 +29,7 @@ def test_cells_are_those_of_a_slow_parser(tmp_path_factory, rows):
     slow = [*csv.reader(path.read_text().splitlines()[1:])]
     numbers = [parse_number(row[0]) for row in slow]
     with open_table(str(path), "csv", ConvertOptions()) as table:
-        table.choose({"a": "numbers", "b": "words", "y": "labels"})
+        table.wanted = {"a": "numbers", "b": "words", "y": "labels"}
         (block,) = table.blocks()
         if None in numbers:
             with pytest.raises(InputError, match=f", line {numbers.index(None) + 2}: column 'a'"):
@@ -149,7 +149,7 @@ def test_a_block_of_parquet_holds_equal_texts_once(tmp_path):
     texts = [f"{k // 134}" * 10_000 for k in range(400)]
     path = write_table(tmp_path / "t.parquet", {"t": texts, "y": np.arange(400) % 2})
     with open_table(str(path), "parquet", ConvertOptions()) as reader:
-        reader.choose({"t": "words", "y": "words"})
+        reader.wanted = {"t": "words", "y": "words"}
         blocks = list(reader.blocks())
     for columns, _ in blocks:
         assert sum(column.nbytes for column in columns.values()) < 200_000
