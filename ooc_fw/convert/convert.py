@@ -97,7 +97,7 @@ def convert(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
         class_counts=found,
-        targets=layout.targets and layout.labelled,
+        targets=layout.targets,
         sparse=layout.sparse,
         scaling=layout.scaling,
         seed=layout.seed,
@@ -276,7 +276,8 @@ class _Conversion:
         codes = self.encoder.learn(block, keys)
         self.n_rows += len(block.rows)
         self.n_columns = max(self.n_columns, block.width)
-        beside = {"y": block.labels, "row": row_ids, "categories": codes, "weight": block.weights}
+        labels = block.labels if self.encoder.labelled else None
+        beside = {"y": labels, "row": row_ids, "categories": codes, "weight": block.weights}
         there = {name: values for name, values in beside.items() if values is not None}
         return RowBlock(block.rows, there)
 
@@ -314,16 +315,13 @@ class _Conversion:
             source=self.name,
             scaling=self.scaling,
             compression=self.options.compression,
-            labelled=encoder.labelled,
             shuffled=self.spool.seed is not None,
             seed=self.spool.seed,
             label_names=encoder.labels.values()[1] if encoder.labelled else None,
-            targets=self.options.targets,
+            targets=self.options.targets and encoder.labelled,
             columns=encoder.columns,
             table=encoder.table,
             origin=origin,
-            n_encoded=encoder.n_encoded,
-            weighted=self.options.weight is not None,
         )
 
     def _is_sparse(self, n_features: int) -> bool:
@@ -372,7 +370,7 @@ class _Conversion:
         label_values, _ = self.encoder.labels.values()
         n_written = 0
         for block, summed in ordered_map(partial(self._finish, layout), self._pieces(layout)):
-            if label_values is not None:
+            if label_values is not None and "y" in block.beside:
                 labels = label_values[block.beside["y"].astype(np.int64)]
                 block = replace(block, beside={**block.beside, "y": labels})
             writer.append(block, summed)
@@ -394,13 +392,16 @@ class _Conversion:
 
     def _finish(self, layout: Layout, piece: RowBlock) -> tuple[RowBlock, Rows]:
         """Rows of a piece as they are stored, and a form with the same sums; for any thread."""
-        rows = self.encoder.features(piece.rows, piece.beside.get("categories"), layout.scaling)
+        beside = {**piece.beside}
+        rows = self.encoder.features(piece.rows, beside.get("categories"), layout.scaling)
+        if not self.encoder.n_encoded:  # no later row changes the features of these rows
+            beside.pop("categories", None)
         rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
         if layout.sparse:  # constant columns have become zeros
             rows = keep_stored(rows, rows.data != 0, layout.n_features)
-            return replace(piece, rows=rows), rows
+            return RowBlock(rows, beside), rows
         zero_row = layout.scaling.zero_row(layout.n_features)
         dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
         write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
         # Sums are faster over sparse rows: zeros add nothing, and most values may be zeros.
-        return replace(piece, rows=dense), dense if zero_row.any() else rows
+        return RowBlock(dense, beside), dense if zero_row.any() else rows

@@ -29,6 +29,8 @@ from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
 CHUNK_BYTES = 2 << 20  # size of a chunk of any array
+# Types of the arrays beside rows that a file may have, see `RowSource.beside`.
+BESIDE = {"y": np.float64, "row": np.int64, "weight": np.float64, "categories": np.int32}
 
 
 class _Sink(io.FileIO):
@@ -73,7 +75,6 @@ class Layout:
     source: str  # names of the inputs
     scaling: Scaling
     compression: str = "none"  # compression of the arrays: none or gzip
-    labelled: bool = True  # whether there are labels; rows to predict may have none
     shuffled: bool = False  # whether rows are in random order
     seed: int | None = None  # seed of the shuffle, if it is known
     label_names: Sequence[str] | None = None  # words for the labels 0, 1, ...; None for numbers
@@ -82,8 +83,6 @@ class Layout:
     table: str | None = None  # `TableRecord` as JSON, if features come from a table
     origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
     n_input: int | None = None  # number of rows of the input; None: `n_rows`
-    weighted: bool = False  # whether rows have weights
-    n_encoded: int = 0  # number of columns that are target-encoded by the labels of these rows
 
 
 class _Array:
@@ -146,13 +145,6 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self._sums = np.zeros((2, layout.n_features))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._arrays: dict[str, _Array] = {}
-        if layout.labelled:
-            self._create("y", np.float64, layout.n_rows)
-        self._create("row", np.int64, layout.n_rows)
-        if layout.weighted:
-            self._create("weight", np.float64, layout.n_rows)
-        if layout.n_encoded:
-            self._create("categories", np.int32, layout.n_rows, layout.n_encoded)
         if not layout.sparse:
             self._create("X", np.float32, layout.n_rows, layout.n_features)
             return
@@ -190,7 +182,10 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         rows = block.rows
         add_sums(self._sums, rows if summed is None else summed)
         values: dict[str, Any] = {**block.beside}
-        if self._layout.labelled and not self._layout.targets:
+        for name, dtype in BESIDE.items():
+            if name in values and name not in self._arrays:
+                self._create(name, dtype, self._layout.n_rows, *values[name].shape[1:])
+        if "y" in values and not self._layout.targets:
             self._counts.update(count_labels(block.beside["y"]))
         if len(self._counts) > MAX_CLASSES:
             raise InputError(
@@ -300,23 +295,20 @@ def split(
         source=os.path.basename(source.name),
         scaling=source.scaling or Scaling(),
         compression=compression,
-        labelled=source.has_labels,
         shuffled=bool(source.shuffled),
         label_names=None if classes is None or numbers is not None else classes.names,
         targets=targets,
         columns=source.columns,
         origin=source.origin,
         n_input=source.n_input,
-        weighted="weight" in source.beside,
     )
     reports: list[dict[str, Any]] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(atomic_path(output)) for output in outputs]
         for part, path, output in zip(hold_out(source, test_rows), paths, outputs, strict=True):
-            # The features of the second part do not depend on its own labels.
-            cells = None if reports else part.beside.get("categories")
-            n_encoded = 0 if cells is None else cells.shape[1]
-            own = replace(layout, n_rows=part.n_rows, table=part.table, n_encoded=n_encoded)
+            if reports:  # the features of the second part do not depend on its own labels
+                part.beside.pop("categories", None)
+            own = replace(layout, n_rows=part.n_rows, table=part.table)
             with part, DatasetWriter(path, own) as writer:
                 for start, rows in iter_blocks(part, 0, part.n_rows):
                     here = slice(start, start + len(rows))

@@ -153,9 +153,7 @@ def _words(values: Sequence[object]) -> AnyArray:
 
 
 def _kind_of(label: object) -> str:
-    if isinstance(label, bool | np.bool_):
-        return "truth values"
-    kinds = {"words": str, "numbers": Real}
+    kinds: dict[str, Any] = {"truth values": bool | np.bool_, "words": str, "numbers": Real}
     return next((name for name, kind in kinds.items() if isinstance(label, kind)), "other objects")
 
 
