@@ -234,12 +234,16 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     source.beside |= {name: values for name, values in found.items() if values is not None}
     if "categories" in source.beside:
         codes = labels = array("y")
+        n_classes = 2
         if not attributes.get(formats.TARGETS, False):
             classes = attributes["class_names"]
+            n_classes = len(classes)
             codes = ReadArray(
                 labels.shape, np.int64, lambda *rows: np.searchsorted(classes, labels[slice(*rows)])
             )
-        source.beside["codes"] = codes
+        encodings = json.loads(source.table or "{}").get("encodings", {})
+        if all(len(one["features"]) == n_classes - 1 for one in encodings.values()):
+            source.beside["codes"] = codes
 
 
 def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Sliceable | None:

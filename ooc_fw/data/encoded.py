@@ -31,6 +31,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, WholeSource
+from ooc_fw.system.errors import InputError
 
 FOLDS = 5
 PRIOR_ROWS = 20.0  # each mean counts so many more rows, whose label is the mean of all rows
@@ -102,6 +103,8 @@ class EncodedSource(WholeSource):
 
     def __init__(self, source: RowSource, training: Int64Array) -> None:
         assert source.table is not None
+        if "codes" not in source.beside:  # a class may have lost all its rows in a split
+            raise InputError(f"{source.name} has features of other classes; convert it again")
         super().__init__(source)
         self._is_training = np.zeros(source.n_rows, dtype=bool)
         self._is_training[training] = True
