@@ -11,6 +11,7 @@ from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.convert.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_source
+from ooc_fw.system.errors import InputError
 from tests.convert.converted import Y, convert_files, read
 from tests.support.methods import grid
 
@@ -107,6 +108,19 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
             stored = read(tmp_path / f"{name}.h5")
             np.testing.assert_array_equal(stored.X, block)
             assert json.loads(stored.attrs["table"]) == json.loads(parts[0].table)
+
+
+def test_rows_that_lack_a_class_of_the_encoding_are_not_held_out(tmp_path):
+    rows = made(labels=(0, 1, 2))
+    path = write(tmp_path / "t.csv", rows)
+    convert_files([path], tmp_path / "o.h5", **Y, target_encode=["c"], drop=["d"], shuffle=False)
+    of_class = np.flatnonzero([row[3] == 1 for row in rows])
+    with open_source(tmp_path / "o.h5") as source:
+        split(source, of_class, [tmp_path / "a.h5", tmp_path / "b.h5"])
+    with open_source(tmp_path / "a.h5") as source:
+        assert source.read(0, 5).shape == (5, 3)
+        with pytest.raises(InputError, match="has features of other classes"):
+            hold_out(source, np.arange(9))
 
 
 @pytest.mark.grid
