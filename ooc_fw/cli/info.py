@@ -187,7 +187,7 @@ def describe_table(args: argparse.Namespace, kind: str) -> tuple[dict[str, Any],
     options = common.record_from(ConvertOptions, args, label=None)
     first, *_ = formats.files_of(args.data, kind)
     with open_table(first, kind, options) as table:
-        if args.label:
+        if args.label is not None:
             tables.check_columns(table, [args.label], "--label")
         readable = (tables.NUMBERS, tables.WORDS, tables.TEXT)
         usable = [name for name, holds in table.kinds.items() if holds in readable]

@@ -145,10 +145,10 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
             how = {"name": _name(measures["positive"]), "n_bins": 10}
             CalibrationDisplay.from_predictions(seen.positive, seen.chances, ax=axes[-1], **how)
             axes[-1].set_title(f"Reliability, Brier score {measures['brier_score']:.4f}", wrap=True)
-        label = f"label: {_name(measures.get('positive', ''))}"
+        label = f": {_name(measures.get('positive', ''))})"
         for axis in (axis for ax in axes[1:] for axis in (ax.xaxis, ax.yaxis)):
             # scikit-learn calls the positive class 1 there.
-            axis.set_label_text(axis.get_label_text().replace("label: 1", label))
+            axis.set_label_text(axis.get_label_text().replace(": 1)", label))
     return figure
 
 

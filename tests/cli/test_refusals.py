@@ -41,6 +41,7 @@ split d.h5 new.h5 new2.h5 --test-share 0.0001 => leaves one part empty; choose a
 split d.h5 new.h5 new.h5 => would both be new.h5; give two names
 
 info t.csv --label z => lacks column 'z'
+info t.csv --label= => lacks column ''
 info first.csv => holds numbers
 info short.csv --label y => short.csv, line 3: it has 2 cells for 3 columns
 info zero.txt => --zero-based

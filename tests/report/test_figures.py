@@ -60,7 +60,7 @@ def test_measures_are_drawn_with_what_is_known():
     for ax in (roc, precision, reliability):
         said = ax.get_xlabel() + ax.get_ylabel() + ax.get_legend().get_texts()[-1].get_text()
         assert "c1" in said
-        assert "label: 1" not in said
+        assert ": 1)" not in said
         assert "model" not in said
 
 
