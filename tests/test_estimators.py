@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from functools import partial
 
 import anndata
 import dask.array
@@ -402,6 +403,34 @@ def test_labels_keep_value_and_type_as_with_svc(tmp_path, kind):
     chunks = FrankWolfeSVC().partial_fit(X, y, classes=values).partial_fit(X, y)
     assert chunks.classes_.tolist() == known.classes_.tolist()
     assert chunks.score(X, y) > 0.8
+
+
+def test_large_nullable_labels_are_not_merged():
+    """scikit-learn rounds them to float64."""
+    X = np.repeat(np.eye(3), 20, axis=0)
+    labels = pandas.Series(np.repeat(2**53 + np.arange(3), 20), dtype="Int64")
+    own = FrankWolfeSVC().fit(X, labels)
+    assert own.predict(X).tolist() == labels.tolist()
+    assert own.partial_fit(X, labels).predict(X).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("word", ["a\0", "\ud800"])
+def test_words_that_no_file_can_hold_are_refused_before_training(word):
+    classes = np.array(["a", word], dtype=object)
+    y = np.repeat(classes, 20)
+    for fit in (FrankWolfeSVC().fit, partial(FrankWolfeSVC().partial_fit, classes=[0, 1])):
+        with pytest.raises(InputError, match="row 20 of y ends with NUL or is not UTF-8"):
+            fit(np.eye(40), y)
+
+
+def test_fractions_in_a_file_are_classes(tmp_path):
+    X = np.repeat(np.eye(2), 20, axis=0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = X
+        file["y"] = np.repeat([0.5, 1.5], 20)
+    own = FrankWolfeSVC().fit(tmp_path / "a.h5")
+    assert own.score(tmp_path / "a.h5") == 1
+    assert own.score(X, np.repeat([0.5, 7.5], 20)) == 0.5
 
 
 def test_selection_and_reports_take_words(table):

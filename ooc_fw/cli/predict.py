@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
             file = stack.enter_context(open(path, "w", **how))
         # Files and pipes get labels byte by byte; on a terminal, control characters are escaped.
         shown = printable if file.isatty() else str
-        table = csv.writer(file, lineterminator="\n")
+        # Others take a carriage return without quotes for a line break.
+        quoting: Any = csv.QUOTE_NONNUMERIC if "\r" in "".join(names) else csv.QUOTE_MINIMAL
+        table = csv.writer(file, lineterminator="\n", quoting=quoting)
         if is_table:
-            table.writerow(_titles(args, model, names))
+            csv.writer(file, lineterminator="\n").writerow(_titles(args, model, names))
         for ids, results in in_order(blocks, args.data):
             first = results[:, 0]
             unknown = without_value(results) if of_numbers else first < 0

@@ -244,7 +244,14 @@ def open_npy(path: str) -> FileArray:
     """Open the array of a `.npy` file; numpy raises an error if the file is too short for it."""
     with reading(path), np.errstate(over="raise"):
         # The map only tells type, shape and offset. None of its pages is read.
-        found = find_in_map(np.lib.format.open_memmap(path, mode="r"))
+        try:
+            found = find_in_map(np.lib.format.open_memmap(path, mode="r"))
+        except ValueError as error:
+            if "Python objects" not in str(error):
+                raise
+            raise InputError(
+                f"{path} holds Python objects; save words with y.astype(str)"
+            ) from None
     assert found is not None
     return found
 

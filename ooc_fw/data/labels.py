@@ -39,6 +39,8 @@ MISSING_LABELS = frozenset(
 )
 # Text with a superfluous leading 0 is a code rather than a number: 007 is not 7.
 _NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+# Words that a model file would change, or other programs could not read.
+_UNSTORABLE = re.compile("\0\\Z|[\ud800-\udfff]")
 
 
 def label_number(word: str) -> float | None:
@@ -229,7 +231,7 @@ def are_missing(labels: AnyArray) -> npt.NDArray[np.bool_]:
 
 
 def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = False) -> None:
-    """Raise InputError for a label that is missing or infinite.
+    """Raise InputError for a label that is missing or infinite, or that no file can hold.
 
     If the labels may be `targets`, only missing ones are wrong.
     """
@@ -237,6 +239,10 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
     wrong = {what + "Python)": are_missing(labels)}
     if not targets and labels.dtype.kind == "f":
         wrong["is infinite; remove the row"] = np.isinf(labels)
+    if labels.dtype.kind in "UOT":
+        lost = {*filter(_UNSTORABLE.search, map(as_text, {*labels.tolist()}))}
+        where = np.array([as_text(label) in lost for label in labels.tolist() if lost], dtype=bool)
+        wrong["ends with NUL or is not UTF-8, which no file can hold; rename it"] = where
     for what, where in wrong.items():
         if where.any():
             raise InputError(f"the label of row {start + where.argmax()} of {name} {what}")

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.arrays import check_unmasked
 from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
-from ooc_fw.data.labels import check_labels, typed
+from ooc_fw.data.labels import LARGEST_LABEL, check_labels, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
@@ -265,9 +265,7 @@ class Trainer(BaseEstimator):
         After `fit` on other data with names, columns of a frame are found by name.
         """
         check_unmasked(X)
-        for each in filter(is_array, y):
-            check_unmasked(each)
-            check_labels(typed(each, "y").ravel(), 0, "y", targets=True)
+        y = tuple(valid_labels(each) if is_array(each) else each for each in y)
         names: Sequence[str] | None = names_of_frame(X)
         in_order = reset or names is None or self._of_frame
         by_name = names is not None and not in_order and self.model_.columns is not None
@@ -301,6 +299,16 @@ class Trainer(BaseEstimator):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         seed = names["seed"].check("random_state", seed)
         return ModelOptions(**given, seed=seed, threads=threads_of(self.n_jobs))
+
+
+def valid_labels(y: Any) -> Any:
+    """`y`, or an array with its whole numbers if scikit-learn would round them; or InputError."""
+    check_unmasked(y)
+    labels = typed(y, "y")
+    check_labels(labels.ravel(), 0, "y", targets=True)
+    is_whole = labels.dtype.kind in "iu" and labels.size > 0
+    is_large = is_whole and max(-int(labels.min()), int(labels.max())) >= LARGEST_LABEL
+    return labels if is_large else y
 
 
 def _check_files(

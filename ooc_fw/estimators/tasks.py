@@ -25,7 +25,7 @@ from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array
 from ooc_fw.data.sources import RowSource
-from ooc_fw.estimators.common import Trainer, documented, is_array
+from ooc_fw.estimators.common import Trainer, documented, is_array, valid_labels
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, ModelOptions, TrainOptions
@@ -155,6 +155,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`; the labels are `y`, or those in the file `X` if `y` is None."""
         *labels, weights = self._compared(X, y, sample_weight, self._labels_of)
+        if self.classes_.dtype.kind == "f":  # scikit-learn takes fractions for targets
+            labels = [Classes(self.classes_).of(each) for each in labels]
         return float(accuracy_score(*labels, sample_weight=weights))
 
     def _labels_of(self, source: RowSource) -> npt.NDArray[Any]:
@@ -197,7 +199,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         # Reading the rows finds NaN, with a better message.
         X, columns = self._checked(X, reset=first, ensure_all_finite=False)
         if is_array(y):
-            y = column_or_1d(y, warn=True)
+            y = column_or_1d(valid_labels(y), warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         like = {} if first else self.model_.origin
         with borrow_source(X, y, columns, like) as chunk:

@@ -57,15 +57,16 @@ def to_onnx(model: Model) -> bytes:
         shown = decision.apply("Squeeze", np.array([1]))
         above = "GreaterOrEqual" if model.task == "novelty" else "Greater"
         place = shown.apply(above, model.threshold or 0.0).apply("Cast", to=_INT64)
-    classes = model.classes
-    kind = _DOUBLE
-    whole = None if Classes(classes).are_words else classes.astype(np.int64)
-    if whole is None:
-        classes = classes.astype(object)
-        kind = _STRING
-    elif whole.tolist() == classes.tolist():
+    values = Classes(model.classes)
+    classes: AnyArray = np.array(values.names, dtype=object)
+    kind = _STRING
+    whole = None if values.are_words else model.classes.astype(np.int64)
+    if whole is not None and whole.tolist() == model.classes.tolist():
         classes = whole
         kind = _INT64
+    elif values.numbers is not None:
+        classes = values.numbers
+        kind = _DOUBLE
     graph.output("label", graph.add("Gather", classes, place), n_axes=1, kind=kind)
     graph.output("decision", shown, n_axes=min(2, len(model.classifiers)))
     if model.calibrated:
@@ -128,7 +129,7 @@ class _Graph:
             producer_name="ooc-fw",
         )
         names = {"feature_names": model.columns, "class_names": model.classes.tolist()}
-        known = {name: json.dumps(value) for name, value in names.items() if value}
+        known = {name: json.dumps(value, default=float) for name, value in names.items() if value}
         helper.set_model_props(onnx, known)
         self._onnx.checker.check_model(onnx)
         content: bytes = onnx.SerializeToString()

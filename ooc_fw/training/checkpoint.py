@@ -110,7 +110,9 @@ class Resumed:
         asked = options.landmarks
         if asked is not None:  # a run takes at most all rows
             asked = min(asked, self.run["identity"]["data"]["n_rows"])
-        if asked not in (None, before) or (options.exact and before is not None):
+        # A regression to the optimum has landmarks, too: all rows.
+        exact = options.exact and self.model.task != "regression"
+        if asked not in (None, before) or (exact and before is not None):
             given = "--exact" if options.exact else "--landmarks"
             kind = "an exact model" if before is None else f"a model with {before} landmarks"
             raise InputError(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import InputError, load_model, open_dataset
+from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset
 from ooc_fw.cli.applying import AppliedRows
 from ooc_fw.cli.predict import in_order
 
@@ -198,3 +198,13 @@ def test_columns_of_classes_that_are_words(ooc_fw, here, name, options, decision
     assert list(columns[1]) == model.classes[model.class_places(values)].tolist()
     expected = [values, model.probabilities(values)] if chances else [values]
     assert np.array_equal(np.array(columns[2:], dtype=float).T, np.hstack(expected))
+
+
+def test_a_carriage_return_in_a_label_is_no_end_of_a_row(ooc_fw, here):
+    X = np.repeat(np.eye(2), 20, axis=0)
+    y = np.repeat(["a\rb", "c"], 20)
+    FrankWolfeSVC().fit(X, y).save("words.model.h5")
+    np.save("words.npy", X)
+    for _ in range(2):
+        ooc_fw("predict", "words.model.h5", "words.npy", "-o", "words.csv").done()
+        assert read_csv("words.csv")[1][1] == (*y.tolist(),)

@@ -114,7 +114,7 @@ NO_ROWS = [
     (np.zeros((3, 0)), r"is empty \(3 rows, 0 columns\)"),
     (np.zeros((2, 2, 2)), "two dimensions, not of 3"),
     (np.zeros((2, 2), complex), "type complex128, but must be real numbers"),
-    (np.array([[None]], dtype=object), "real numbers|cannot be read"),
+    (np.array([[None]], dtype=object), "real numbers|holds Python objects"),
 ]
 UNKNOWN = da.from_array(X, chunks=10)
 ROWS = [

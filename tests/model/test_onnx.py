@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, open_dataset
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.onnx import to_onnx
@@ -99,6 +99,21 @@ def test_metadata_have_the_names_of_features_and_classes():
     told = {each.key: each.value for each in graph.metadata_props}
     assert json.loads(told["feature_names"]) == [*"edcba"]
     assert json.loads(told["class_names"]) == ["class 00", "class 01", "class 02"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([0.5, 1.5], np.float32), [0.5, 1.5]),
+        (np.array([0.5, 1.5], np.longdouble), [0.5, 1.5]),
+        (np.array([0, 2**64 - 1], np.uint64), ["0", str(2**64 - 1)]),
+        (np.array([False, True]), [0, 1]),
+    ],
+)
+def test_classes_of_any_type(values, expected):
+    X = np.repeat(np.eye(2), 20, axis=0)
+    own = FrankWolfeSVC().fit(open_dataset(X, np.repeat(values, 20)))
+    assert run(own.model_, X)["label"].tolist() == [expected[0]] * 20 + [expected[1]] * 20
 
 
 def test_other_tasks():

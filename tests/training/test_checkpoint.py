@@ -180,6 +180,13 @@ def test_no_run_has_more_landmarks_than_rows(tmp_path):
         run(problem, resume=path, landmarks=30)
 
 
+def test_a_regression_to_the_optimum_is_resumed(tmp_path):
+    X, y = noisy_rows()
+    own = FrankWolfeSVR(landmarks="none")
+    own.fit(X[:60], y[:60], checkpoint=tmp_path / "a.ckpt", checkpoint_every=1e-6)
+    assert own.fit(X[:60], y[:60], resume=tmp_path / "a.ckpt").fit_status_ == 0
+
+
 def test_finished_pairs_are_not_trained_again(tmp_path):
     problem, path, told = make(n_classes=4), tmp_path / "run.ckpt", []
     run(problem, path, callbacks=[lambda state: state.classifier < 3], method="swap2")
