@@ -62,7 +62,8 @@ def _failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", FAILED
-    if isinstance(error, MemoryError):
+    is_unmapped = isinstance(error, ImportError) and "failed to map" in str(error)  # ulimit -v
+    if is_unmapped or isinstance(error, MemoryError):
         return f"out of memory: {error}", FAILED
     if os.environ.get("OOC_FW_TRACEBACK"):
         lines = "".join(traceback.format_exception(error)).splitlines()

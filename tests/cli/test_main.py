@@ -37,6 +37,7 @@ def failing(monkeypatch):
         (OSError(errno.ENOSPC, "No space left", "m.h5"), 3, "m.h5: No space left"),
         (OSError("disk on fire"), 3, "disk on fire"),
         (MemoryError("8 GiB"), 3, "out of memory: 8 GiB"),
+        (ImportError("x.so: failed to map it"), 3, "out of memory: x.so: failed to map it"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
