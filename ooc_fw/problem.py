@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,13 @@ def classifiers_of(n_classes: int) -> int:
     return 1 if n_classes == 2 else n_classes
 
 
+class Part(NamedTuple):
+    """The rows of a problem, if it has some rows of its data only; all others have weight 0."""
+
+    rows: Int64Array  # their numbers, increasing
+    n_rows: int  # number of all rows of the data
+
+
 class Problem:
     """What a model is trained on; each task has a record of its own."""
 
@@ -37,6 +44,7 @@ class Problem:
     kernel: Kernel
     # (n_rows,): penalty of a unit squared slack of each row; None is C of the options for all.
     penalties: Float64Array | None
+    part: Part | None  # None: all rows of the data
     task: ClassVar[str] = "classification"
     n_classifiers: ClassVar[int] = 1  # of a landmark model
 
@@ -64,15 +72,18 @@ class Problem:
         of_class[np.unique(codes[of_class[codes] != self.penalties])] = np.nan
         return of_class
 
-    def subset(self, source: RowSource, rows: npt.NDArray[Any]) -> Self:
-        """The problem restricted to `rows` (numbers or a mask), which `source` gives."""
+    def subset(self, source: RowSource, rows: Int64Array) -> Self:
+        """The problem restricted to the increasing numbers `rows`, which `source` gives."""
         given: Any = self
+        part = Part(rows, self.source.n_rows)
+        if self.part is not None:
+            part = Part(self.part.rows[rows], self.part.n_rows)
         changes = {
             name: getattr(self, name)[rows]
             for name in ("codes", "targets", "penalties")
             if getattr(self, name, None) is not None
         }
-        return cast(Self, replace(given, source=source, **changes))
+        return cast(Self, replace(given, source=source, part=part, **changes))
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class ClassificationProblem(Problem):
     kernel: Kernel
     penalties: Float64Array | None = None
     class_labels: npt.NDArray[Any] | None = None  # (n_classes,); the codes themselves by default
+    part: Part | None = None
 
     @cached_property
     def classes(self) -> npt.NDArray[Any]:
@@ -120,6 +132,7 @@ class RegressionProblem(Problem):
     kernel: Kernel
     epsilon: float = 0.1  # half the width of the tube around the targets in which nothing is lost
     penalties: Float64Array | None = None
+    part: Part | None = None
     task: ClassVar[str] = "regression"
 
     def __post_init__(self) -> None:
@@ -140,6 +153,7 @@ class NoveltyProblem(Problem):
     # Largest share of the training rows, above 0 and at most 0.5, that the model calls novel: see
     # `ooc_fw.training.tasks`. With None the offset is the score at the margin.
     contamination: float | None = None
+    part: Part | None = None
     task: ClassVar[str] = "novelty"
 
     @property

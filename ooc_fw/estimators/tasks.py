@@ -103,7 +103,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         self.classes_: npt.NDArray[Any] = problem.classes
         self.class_weight_ = prepared.class_factors
         rows = fitted.model.rows
-        places = rows if prepared.rows is None else np.searchsorted(prepared.rows, rows)
+        places = rows if problem.part is None else np.searchsorted(problem.part.rows, rows)
         counts = np.bincount(problem.codes[places], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
         return fitted

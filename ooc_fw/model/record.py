@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -197,15 +197,6 @@ class Model:
             origin=dict(getattr(data, "origin", {})),
             **given,
         )
-
-    def renumbered(self, rows: Int64Array, n_rows: int) -> Model:
-        """The same model for `n_rows` rows, in which training row k has the number `rows[k]`.
-
-        `rows` increase. All other rows have weight 0.
-        """
-        weighted = np.packbits(np.isin(np.arange(n_rows), rows))
-        numbers = np.where(self.rows < 0, -1, rows[self.rows])
-        return replace(self, rows=numbers, weighted_rows=weighted, n_rows=n_rows)
 
     def decision_function(
         self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
@@ -30,8 +29,6 @@ class Checkpoint:
 
     path: str | os.PathLike[str]
     every_s: float = 60.0
-    # If the run has a part of the rows only: their numbers, and the number of all rows.
-    rows: tuple[Int64Array, int] | None = None
     # Writes a model from a solution to the path.
     write: Callable[[str | os.PathLike[str], Any, Draws | None], None] | None = None
     _saved_at: float = field(init=False, default_factory=time.perf_counter)

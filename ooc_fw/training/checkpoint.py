@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.rows import CSRRows, Int64Array, take_rows
+from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.record import Model, load_model
@@ -48,8 +48,6 @@ def saving(
     def write(path: str | os.PathLike[str], solution: Any, draws: Draws | None) -> None:
         run = {**facts, "draws": None if draws is None else asdict(draws)}
         model = replace(model_of(solution), status=str(Status.RUNNING), run=json.dumps(run))
-        if checkpoint.rows is not None:
-            model = model.renumbered(*checkpoint.rows)
         model.save(path)
 
     return replace(checkpoint, write=write)
@@ -94,15 +92,11 @@ Options = TypeVar("Options", bound=TrainOptions)
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run that resumes from a checkpoint.
-
-    `rows` are the numbers of the training rows in the data, or None if all rows are trained on.
-    """
+    """A run that resumes from a checkpoint."""
 
     path: str
     model: Model
     run: dict[str, Any]
-    rows: Int64Array | None = None
 
     def options(self, options: Options) -> Options:
         """The options with the kind of model of the checkpoint; InputError for another kind."""
@@ -143,23 +137,24 @@ class Resumed:
                 )
         weighted = self.model.weighted_rows
         known = None if weighted is None else np.flatnonzero(np.unpackbits(weighted))
-        if not np.array_equal(known, self.rows):  # type: ignore[arg-type]
+        of_run = None if problem.part is None else problem.part.rows
+        if not np.array_equal(known, of_run):  # type: ignore[arg-type]
             raise InputError(
                 f"{self.path} was made with other rows of weight 0; give the same ones"
             )
         draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
-        first = self.model.classifiers[0]
-        rows = self._places(self.model.rows[first.sv])
-        if self.model.kind == "landmarks":
-            beta = np.array([one.beta for one in self.model.classifiers])
+        model = self.model
+        if known is not None:
+            model = replace(model, rows=np.searchsorted(known, model.rows))
+        first = model.classifiers[0]
+        rows = model.rows[first.sv]
+        if model.kind == "landmarks":
+            beta = np.array([one.beta for one in model.classifiers])
             whole = first.primal is not None
             return LandmarkStart(rows, beta, whole=whole, draws=draws)
-        if len(self.model.classifiers) == 1:
+        if len(model.classifiers) == 1:
             return Warm(rows, first.alpha, draws)
-        return [self._finished(one, options) for one in solutions_of(self.model)]
-
-    def _places(self, rows: Int64Array) -> Int64Array:
-        return rows if self.rows is None else np.searchsorted(self.rows, rows)
+        return [self._finished(one, options) for one in solutions_of(model)]
 
     def _finished(self, one: Solution | None, options: TrainOptions) -> Solution | None:
         """The solution of a pair whose training had ended, without work; None for other pairs."""
@@ -167,7 +162,6 @@ class Resumed:
             return None
         return replace(
             one,
-            rows=self._places(one.rows),
             status=Status.CONVERGED if options.certify else Status.SAMPLED,
             method=options.method,
             lmo=options.lmo,

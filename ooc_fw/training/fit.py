@@ -92,20 +92,6 @@ class Fit:
         tol = options.tol if self.landmarks is None else relative_target(options.tol)
         return status.explain(options.stopping, float(f"{tol:.6g}"))
 
-    def renumbered(self, rows: Int64Array, n_rows: int) -> Fit:
-        """The same fit for `n_rows` rows, in which training row k has the number `rows[k]`."""
-        found = self.landmarks
-        pairs = []
-        for pair in self.pairs:
-            solution = replace(pair.solution, rows=rows[pair.solution.rows])
-            pairs.append(replace(pair, solution=solution))
-        return replace(
-            self,
-            model=self.model.renumbered(rows, n_rows),
-            pairs=pairs,
-            landmarks=None if found is None else replace(found, rows=rows[found.rows]),
-        )
-
 
 def fit(
     problem: Problem,
@@ -118,6 +104,8 @@ def fit(
 
     Limits of time and memory hold for all classifiers together, `max_iter` for each of them. Dask
     does not certify several exact classifiers. Without a `plan`, `plan_model` makes it.
+
+    Numbers of rows are those in the data, if the problem has a part of them.
 
     InputError as in `plan_model`, for a checkpoint of another run, and for data from which nothing
     can be learned; OutOfTimeError if the time is over before there is a model. A signal after the
@@ -151,6 +139,13 @@ def fit(
         plan, landmarks = train_span(spanned, plan, session, warm)
         scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
+    if problem.part is not None:
+        rows = problem.part.rows
+        pairs = [
+            replace(pair, solution=replace(pair.solution, rows=rows[pair.solution.rows]))
+            for pair in pairs
+        ]
+        landmarks = landmarks and replace(landmarks, rows=rows[landmarks.rows])
     fitted = Fit(problem, plan, model, pairs, landmarks, scope, interrupt.noted)
     if not isinstance(problem, NoveltyProblem):
         return fitted
@@ -179,7 +174,14 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
     else:
         _, mean, spread = scaled(problem)
         learned |= {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
-    return Model.of(found, problem.source, **learned)
+    model = Model.of(found, problem.source, **learned)
+    if problem.part is None:
+        return model
+    rows, n_rows = problem.part
+    weighted = np.zeros(n_rows, dtype=bool)
+    weighted[rows] = True
+    bits = np.packbits(weighted)
+    return replace(model, rows=rows[model.rows], weighted_rows=bits, n_rows=n_rows)
 
 
 def describe(fit: Fit) -> dict[str, Any]:

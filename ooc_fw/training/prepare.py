@@ -32,6 +32,7 @@ from ooc_fw.problem import (
     ClassificationProblem,
     ClassWeight,
     NoveltyProblem,
+    Part,
     RegressionProblem,
     check_sample_weight,
     class_factors,
@@ -73,8 +74,6 @@ class Prepared:
     session: Session
     threads: int  # that fit into memory for statistics of the rows
     class_factors: Float64Array  # factor of C of each class
-    rows: Int64Array | None  # numbers of the rows to learn; None for all
-    n_rows: int  # of the source, with those that are left out
 
     @property
     def within(self) -> TrainOptions:
@@ -93,12 +92,9 @@ class Prepared:
         resumed: Resumed | None = None,
         plan: Plan | None = None,
     ) -> Fit:
-        """Train as `ooc_fw.training.fit.fit` does; rows have their numbers in the source."""
+        """Train as `ooc_fw.training.fit.fit` does."""
         session = replace(self.session, callbacks=callbacks)
-        if resumed is not None:
-            resumed = replace(resumed, rows=self.rows)
-        fitted = fit(self.problem, self.within, session, resumed, plan)
-        return fitted if self.rows is None else fitted.renumbered(self.rows, self.n_rows)
+        return fit(self.problem, self.within, session, resumed, plan)
 
     def calibrated(self, fitted: Fit, callbacks: Sequence[Callback] = ()) -> tuple[Fit, str]:
         """The fit of a model with probabilities, or the same fit and why it has none.
@@ -137,8 +133,6 @@ def prepare(
     whole = without_offsets(source, options.kernel)
     rows, of_rows = _weighted(_with_stored(source, weights.rows), whole.n_rows, options.C)
     learned = whole if rows is None else SubsetSource(whole, rows)
-    if session.checkpoint is not None and rows is not None:
-        session.checkpoint.rows = rows, whole.n_rows
     with learned.limited(session.deadline(options).check):
         weighted = weights.classes is not None or of_rows is not None
         answers, threads = _answers(task, learned, options, weighted=weighted)
@@ -153,9 +147,10 @@ def prepare(
     kind, names = _PROBLEMS[task]
     answers |= {name: getattr(options, name) for name in names}
     penalties = row_penalties(options.C, *given)
-    problem = kind(source=learned, kernel=kernel, penalties=penalties, **answers)
+    part = None if rows is None else Part(rows, whole.n_rows)
+    problem = kind(source=learned, kernel=kernel, penalties=penalties, part=part, **answers)
     factors = class_factors(*given)
-    return Prepared(problem, options, session, threads, factors, rows, whole.n_rows)
+    return Prepared(problem, options, session, threads, factors)
 
 
 def stored_weights(source: RowSource) -> Float64Array | None:

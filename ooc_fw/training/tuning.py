@@ -243,8 +243,7 @@ class _Search:
         self.problem: Any = self._read()  # the problem of these rows
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
-        # The best point of the last sample, its model, and the rows that this was trained on.
-        self.best: tuple[Point, Fit, Int64Array] | None = None
+        self.best: tuple[Point, Fit] | None = None  # of the last sample, with its model
 
     def _read(self) -> Any:
         """Read the answers, make the first candidates, and return the problem of all rows."""
@@ -286,15 +285,13 @@ class _Search:
                     f"the time limit of {self.deadline.max_time:g} s was over before the first "
                     f"candidate was trained; allow more time"
                 )
-            fitted, rows = self._refit(*self.best)
+            fitted = self._refit(*self.best)
         except KeyboardInterrupt as interrupt:
             if self.best is None:
                 raise
             signal = signal_of(interrupt)
-            _, fitted, rows = self.best
+            _, fitted = self.best
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
-        if len(rows) < self.source.n_rows:
-            fitted = fitted.renumbered(rows, self.source.n_rows)
         about = self.metric, self.ordinary, len(self.learned), signal or fitted.signal
         return TuneResult(self.points, self.best[0], fitted, *about)
 
@@ -382,7 +379,7 @@ class _Search:
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
         if self._tried()[0] is point:
-            self.best = point, fitted, part.rows
+            self.best = point, fitted
         self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
@@ -523,12 +520,13 @@ class _Search:
             )
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
         train = cached(SubsetSource(rest.source, rows), room)
-        return _Part(self.problem.subset(train, rows), rows, cached(judged, room), truth)
+        problem = self.problem.subset(train, np.searchsorted(self.learned, rows))
+        return _Part(problem, rows, cached(judged, room), truth)
 
     # -- the last model --------------------------------------------------------------------------
 
-    def _refit(self, best: Point, fitted: Fit, rows: Int64Array) -> tuple[Fit, Int64Array]:
-        """The last model and its rows: all rows, or the last sample if time is short."""
+    def _refit(self, best: Point, fitted: Fit) -> Fit:
+        """The last model: of all rows, or of the last sample if time is short."""
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for the certificate
         options = replace(self.given, C=best.C, max_time=left)
@@ -551,9 +549,9 @@ class _Search:
             margin = of_all.pairs[0].solution.rho if of_all.pairs else 1.0
             unsettled = options.contamination is not None and of_all.model.offset == margin
             if of_all.signal is not None or (finished and not unsettled):
-                return of_all, self.learned
+                return of_all
         self.say(f"time or memory did not suffice for a model of more than {best.n_rows} rows")
-        return fitted, rows
+        return fitted
 
 
 def _seconds(points: Sequence[Point], n_rows: int) -> float:

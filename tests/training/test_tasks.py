@@ -35,7 +35,7 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(name):
     source = open_dataset(X, np.where(X[:, 0] > 0, 1.0, -1.0))
     prepared = prepare(source, name, options)
     problem = prepared.problem
-    assert (prepared.threads, prepared.rows, problem.kernel.gamma) == (1, None, 0.5)
+    assert (prepared.threads, problem.part, problem.kernel.gamma) == (1, None, 0.5)
     assert (problem.task, len(problem.row_classes)) == (name, source.n_rows)
     plan = plan_model(problem, options, Session())
     assert "auto" not in (plan.options.method, plan.options.lmo) or plan.landmarks is not None
