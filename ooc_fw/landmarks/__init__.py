@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
-from ooc_fw.solver.state import Draws, Status, Work
+from ooc_fw.solver.state import Status, Work
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,16 +28,13 @@ class LandmarkSolution(Work):
 
 @dataclass(frozen=True)
 class LandmarkStart:
-    """Landmarks and weights to begin with.
-
-    With the `work` of a model, that model stays unless the run reaches its tolerance in time.
-    """
+    """Landmarks and weights to begin with; the run adds to the `work` so far."""
 
     rows: Int64Array  # (M,): different row numbers
     beta: Float64Array  # (k, M)
     work: Work | None = None
     whole: bool = False  # whether the weights are for all rows: a sample would make them worse
-    draws: Draws | None = None  # the random draws that a resumed run continues
+    stays: bool = False  # whether they are of a model, for which a better one is wanted in time
 
 
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:

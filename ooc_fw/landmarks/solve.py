@@ -81,7 +81,7 @@ class _Run(Surroundings):
         self.warm = warm
         # An earlier model stays if the time is over before this one is certified. Without one, it
         # pays to exceed the limit a little.
-        self.stays = warm is not None and warm.work is not None
+        self.stays = warm is not None and warm.stays
         self.gives_up = self.stays or not plan.grows
         self.n_landmarks = plan.memory.landmarks
         self.newton: Newton | None = None  # on the rows of the last point
@@ -89,17 +89,7 @@ class _Run(Surroundings):
         self.chosen = False  # whether all landmarks are chosen, and not only those of the pilot
         self.pilot: Newton | None = None  # on the rows of the last point of the pilot
         if warm is not None and warm.work is not None:
-            done = warm.work
-            before = SolverState(
-                elapsed_s=done.seconds,
-                rows_read=done.rows_read,
-                bytes_read=done.bytes_read,
-                kernel_evaluations=done.kernel_evaluations,
-            )
-            self.count_from(before)
-            self.progress.iteration = done.iterations
-        if warm is not None and warm.draws is not None:
-            self.go_on_from(warm.draws)
+            self.go_on_from(warm.work)
         given = None if warm is None else warm.rows
         self.sample = Sample.draw(self.source, self.codes, self.n_landmarks, self.rng, given)
         probe = self.sample.rows[:1024]

@@ -118,8 +118,8 @@ class _Loop(Run):
 
     def solve(self, warm: Warm | None) -> Solution:
         """Run to the end, with any status."""
-        if warm is not None and warm.draws is not None:
-            self.go_on_from(warm.draws)
+        if warm is not None and warm.work is not None:
+            self.go_on_from(warm.work)
         with self.guard():
             status = self.status_of(lambda: self._run(warm))
             if not status.reached:

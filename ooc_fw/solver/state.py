@@ -83,21 +83,12 @@ class Phase(enum.StrEnum):
     POLISH = "polish"
 
 
-@dataclass(frozen=True)
-class Draws:
-    """State of the random draws in a run, and counts of its work so far."""
-
-    generator: dict[str, Any]  # state of NumPy's bit generator
-    iteration: int
-    elapsed_s: float
-
-
 class Warm(NamedTuple):
-    """Rows and weights to begin with; a resumed run continues its random `draws`."""
+    """Rows and weights to begin with; a resumed run adds to the `work` so far."""
 
     rows: Int64Array
     alpha: Float64Array
-    draws: Draws | None = None
+    work: Work | None = None
 
 
 class StepKind(enum.StrEnum):

@@ -17,7 +17,7 @@ import numpy as np
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
-from ooc_fw.solver.state import Callback, Draws, Phase, SolverState, Status, Stop
+from ooc_fw.solver.state import Callback, Phase, SolverState, Status, Stop, Work
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Checkpoint:
     path: str | os.PathLike[str]
     every_s: float = 60.0
     # Writes a model from a solution to the path.
-    write: Callable[[str | os.PathLike[str], Any, Draws | None], None] | None = None
+    write: Callable[[str | os.PathLike[str], Any], None] | None = None
     _saved_at: float = field(init=False, default_factory=time.perf_counter)
     _failed: bool = field(init=False, default=False)
 
@@ -39,11 +39,11 @@ class Checkpoint:
         """Whether it is time to save."""
         return time.perf_counter() >= self._saved_at + self.every_s
 
-    def save(self, weights: Callable[[], Any], draws: Draws | None = None) -> None:
+    def save(self, weights: Callable[[], Any]) -> None:
         """Write the file; the first failure is a warning."""
         assert self.write is not None
         try:
-            self.write(self.path, weights(), draws)
+            self.write(self.path, weights())
         except (OSError, InputError) as error:
             if not self._failed:
                 reason = error.strerror if isinstance(error, OSError) else error
@@ -166,11 +166,16 @@ class Surroundings(ABC):
         readings = self._readings().items()
         self._zero = {name: reading - getattr(progress, name) for name, reading in readings}
 
-    def go_on_from(self, draws: Draws) -> None:
-        """Continue the random draws and the counts of an earlier run."""
-        self.rng.bit_generator.state = draws.generator
-        self.progress.iteration = draws.iteration
-        self.count_from(SolverState(elapsed_s=draws.elapsed_s))
+    def go_on_from(self, work: Work) -> None:
+        """Continue the counts of an earlier run."""
+        self.progress.iteration = work.iterations
+        before = SolverState(
+            elapsed_s=work.seconds,
+            rows_read=work.rows_read,
+            bytes_read=work.bytes_read,
+            kernel_evaluations=work.kernel_evaluations,
+        )
+        self.count_from(before)
 
     def guard(self) -> AbstractContextManager[object]:
         """A context that handles signals, unless the caller handles them."""
@@ -231,6 +236,4 @@ class Surroundings(ABC):
             return
         self.interrupt.defer()
         self.update()
-        generator = dict(self.rng.bit_generator.state)
-        draws = Draws(generator, self.progress.iteration, self.progress.elapsed_s)
-        checkpoint.save(self.weights_so_far, draws)
+        checkpoint.save(self.weights_so_far)

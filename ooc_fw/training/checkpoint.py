@@ -1,10 +1,10 @@
 """Checkpoints: model files of unfinished runs, and warm starts from them.
 
 A checkpoint is a model file with the status "running". Its text `run` is JSON: what the run is
-(`identity`), how many landmarks were planned, and the state of the random draws. A resumed run
-begins with the weights of the file and continues its random draws. If there are several pairs of
-classes, the checkpoint keeps the finished classifiers. Each of the others is trained on a few rows
-only and has no gap; a resumed run trains it from the beginning.
+(`identity`), how many landmarks were planned, and the work so far. A resumed run begins with the
+weights of the file and adds to this work. If there are several pairs of classes, the checkpoint
+keeps the finished classifiers. Each of the others is trained on a few rows only and has no gap; a
+resumed run trains it from the beginning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan
-from ooc_fw.solver.state import Draws, Solution, Status, StepKind, Warm
+from ooc_fw.solver.state import Solution, Status, StepKind, Warm, Work
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import with_content
@@ -45,8 +45,10 @@ def saving(
     """A checkpoint that can write the model of a run; `model_of` makes it from the weights."""
     facts = {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
 
-    def write(path: str | os.PathLike[str], solution: Any, draws: Draws | None) -> None:
-        run = {**facts, "draws": None if draws is None else asdict(draws)}
+    def write(path: str | os.PathLike[str], solution: Any) -> None:
+        done = {} if isinstance(solution, list) else vars(solution)
+        work = {field.name: done[field.name] for field in fields(Work) if done}
+        run = {**facts, "work": work}
         model = replace(model_of(solution), status=str(Status.RUNNING), run=json.dumps(run))
         model.save(path)
 
@@ -142,7 +144,7 @@ class Resumed:
             raise InputError(
                 f"{self.path} was made with other rows of weight 0; give the same ones"
             )
-        draws = None if self.run["draws"] is None else Draws(**self.run["draws"])
+        work = Work(**self.run["work"]) if self.run.get("work") else None
         model = self.model
         if known is not None:
             model = replace(model, rows=np.searchsorted(known, model.rows))
@@ -151,9 +153,9 @@ class Resumed:
         if model.kind == "landmarks":
             beta = np.array([one.beta for one in model.classifiers])
             whole = first.primal is not None
-            return LandmarkStart(rows, beta, whole=whole, draws=draws)
+            return LandmarkStart(rows, beta, work, whole)
         if len(model.classifiers) == 1:
-            return Warm(rows, first.alpha, draws)
+            return Warm(rows, first.alpha, work)
         return [self._finished(one, options) for one in solutions_of(model)]
 
     def _finished(self, one: Solution | None, options: TrainOptions) -> Solution | None:

@@ -294,7 +294,7 @@ def train_span(
         if larger is None:
             break
         logger.info("%s", larger.kind)
-        start = LandmarkStart(solution.rows, solution.beta, solution)
+        start = LandmarkStart(solution.rows, solution.beta, solution, stays=True)
         try:
             found = solve_landmarks(problem, larger, session, start)
         except (OutOfTimeError, KeyboardInterrupt):

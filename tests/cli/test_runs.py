@@ -62,7 +62,7 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
     assert (result["status"], result["certified_gap"]) == ("interrupted", None)
     assert load_model(model).status == "interrupted"
     run = json.loads(load_model(checkpoint).run)
-    assert run["draws"]["iteration"] == result["iterations"]
+    assert run["work"]["iterations"] == result["iterations"]
     assert {path.name for path in tmp_path.iterdir()} == {"m.h5", "run.ckpt"}
 
 

@@ -164,9 +164,9 @@ class ThenChange(Checkpoint):
     change: Callable[[], None] | None = None
     early: bool = True
 
-    def save(self, weights, draws=None):
-        super().save(weights, draws)
-        if self.change and (self.early or draws.iteration == N_STEPS):
+    def save(self, weights):
+        super().save(weights)
+        if self.change and (self.early or weights().iterations == N_STEPS):
             self.change()
             self.change = None
 
