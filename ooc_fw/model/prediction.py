@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -234,36 +233,27 @@ class Predictor:
         return is_open
 
 
-class Prepared(NamedTuple):
-    """What a model keeps between predictions, and what it was made of."""
-
-    predictor: Predictor
-    parts: list[Any]
-    looks: list[int]  # hashes of some of the numbers in each array
-
-
 def prepare(model: Model) -> Predictor:
     """The predictor of a model, which keeps it: a preparation takes as long as many rows.
 
-    It is made anew if a part of the model is another one, or if a look at some of the numbers finds
-    others, since nothing forbids to write to the arrays of a model.
+    It is made anew if a look at some of the numbers finds others, since nothing forbids to write to
+    the arrays of a model.
     """
     vectors = model.support_vectors
-    parts = [model.kernel, vectors, model.offset, model.spread, *model.classifiers]
     sparse = isinstance(vectors, CSRRows)
     arrays: list[Any] = [*stored_arrays(vectors)] if sparse else [vectors]
     arrays += [array for one in model.classifiers for array in (one.sv, one.beta)]
     share = _LOOK_BYTES // len(arrays)
     looks = [hash(each[:: 1 + each.nbytes // share].tobytes()) for each in arrays]
-    kept: Prepared | None = vars(model).get("prepared")
-    same = kept is not None and len(kept.parts) == len(parts) and kept.looks == looks
-    if kept is not None and same and all(map(operator.is_, kept.parts, parts)):
-        return kept.predictor
-    with model.engine() as engine:
-        predictor = Predictor(model, engine)
-    if rows_bytes(vectors) <= _KEPT_BYTES:
-        vars(model)["prepared"] = Prepared(predictor, parts, looks)
-    return predictor
+    made_of = [len(vectors), *(one.rho for one in model.classifiers), *looks]
+    known, predictor = vars(model).get("prepared", (None, None))
+    if known != made_of:
+        with model.engine() as engine:
+            predictor = Predictor(model, engine)
+        if rows_bytes(vectors) <= _KEPT_BYTES:
+            vars(model)["prepared"] = made_of, predictor
+    found: Predictor = predictor
+    return found
 
 
 def decide(
