@@ -37,7 +37,7 @@ from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
 from ooc_fw.training.choice import MOST_SUPPORT, plan_model, plan_span
-from ooc_fw.training.fit import Fit, fit
+from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
 
@@ -51,9 +51,6 @@ METRICS_OF = {
 """Metrics of each task; the first one is its default."""
 
 _LIMIT_S = 600.0  # default time limit, in which the last model is included
-# Relative gap of the models that are compared. On ijcnn1, a gap of 1e-3 leads to the same choice,
-# and changes errors by at most a fifth of their standard error.
-_TOL = 1e-2
 _FIRST_ROWS = 1_000  # rows of the first sample
 _SPREAD = 100.0  # neighbours go no further than this factor beyond the first values of C and gamma
 _CACHE_BYTES = 256 << 20  # memory for the rows of a sample, or of a validation part
@@ -384,46 +381,31 @@ class _Search:
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
         """Train a candidate on the rows of a part; None if time or memory is too short."""
-        n_rows = len(part.rows)
-        # In novelty all rows share a sum of weights, so that fewer rows need a larger C.
-        more = len(self.learned) / n_rows if self.wanted.task == "novelty" else 1.0
-        options = replace(
-            self.given,
-            C=more * point.C,
-            tol=max(_TOL, self.given.tol),
-            stopping="relative",
-            certify=False,
-            max_iter=None,
-            max_time=max(0.1, self._search_left()),
-        )
+        left = max(0.1, self._search_left())
+        options = replace(self.given, C=point.C, max_iter=None, max_time=left)
         if options.landmarks is None:
             few = 2_000 if self.wanted.task == "regression" else None
             options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
-        problem = self._problem_of(point, part.problem, options.C)
-        if self.wanted.task == "novelty":  # `_judged` chooses the threshold
-            problem = replace(problem, contamination=None)
+        problem = self._problem_of(point, part.problem)
         try:
-            fitted = fit(problem, options, Session(self.callbacks))
+            fitted = fit_part(problem, options, len(self.learned), Session(self.callbacks))
         except (OutOfTimeError, OverLimitError):
             if self.best is None:
                 raise
             return None
-        point.pace = (time.perf_counter() - started) / n_rows**2
-        status = Status(fitted.model.status)
-        if status.was_asked_for or fitted.signal is not None:
-            raise KeyboardInterrupt(fitted.signal)
-        return None if status is Status.TIME_LIMIT else fitted
+        point.pace = (time.perf_counter() - started) / len(part.rows) ** 2
+        return None if fitted.model.status == Status.TIME_LIMIT else fitted
 
-    def _problem_of(self, point: Point, problem: Any, C: float) -> Any:
-        """The problem with the kernel and the class weights of a candidate, for a penalty C."""
+    def _problem_of(self, point: Point, problem: Any) -> Any:
+        """The problem with the kernel and the penalties of a candidate."""
         kind = replace(self.given, kernel=point.kernel, gamma=point.gamma)
         changes: dict[str, Any] = {"kernel": kernel_for(problem.source, kind)}
         weights = stored_weights(problem.source)
         if point.class_weight is not None or weights is not None:
             classes = getattr(problem, "classes", np.zeros(1))
             given = classes, problem.row_classes, point.class_weight, weights
-            changes["penalties"] = row_penalties(C, *given)
+            changes["penalties"] = row_penalties(point.C, *given)
         return replace(problem, **changes)
 
     def _judged(self, model: Model, part: _Part) -> tuple[float, Model]:
@@ -530,7 +512,7 @@ class _Search:
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for the certificate
         options = replace(self.given, C=best.C, max_time=left)
-        problem = self._problem_of(best, self.problem, best.C)
+        problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * self._last_seconds(best) > left
@@ -544,7 +526,7 @@ class _Search:
             status = Status(of_all.model.status)
             gap = of_all.model.certified_gap
             unfinished = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
-            finished = not unfinished or (gap is not None and gap <= _TOL)
+            finished = not unfinished or (gap is not None and gap <= PART_TOL)
             # Without the time for a threshold, the model of the last sample has a better one.
             margin = of_all.pairs[0].solution.rho if of_all.pairs else 1.0
             unsettled = options.contamination is not None and of_all.model.offset == margin
