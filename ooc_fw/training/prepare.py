@@ -131,7 +131,7 @@ def prepare(
     session = session or Session()
     weights = weights or Weights()
     whole = without_offsets(source, options.kernel)
-    rows, of_rows = _weighted(_with_stored(source, weights.rows), whole.n_rows, options.C)
+    rows, of_rows = _weights_of_rows(source, weights.rows, options.C)
     learned = whole if rows is None else SubsetSource(whole, rows)
     with learned.limited(session.deadline(options).check):
         weighted = weights.classes is not None or of_rows is not None
@@ -159,27 +159,26 @@ def stored_weights(source: RowSource) -> Float64Array | None:
     return None if weights is None else np.asarray(weights[0 : source.n_rows])
 
 
-def _with_stored(source: RowSource, given: npt.ArrayLike | None) -> npt.ArrayLike | None:
-    """The weights in the file, of which a mask may take some; else those that are given."""
+def _weights_of_rows(
+    source: RowSource, given: npt.ArrayLike | None, C: float
+) -> tuple[Int64Array | None, Float64Array | None]:
+    """Numbers of the rows with a weight, or None for all; their weights, or None if all weigh 1.
+
+    Weights are those in the file, of which a mask may take some, or those that are given.
+    """
     stored = stored_weights(source)
-    if stored is None or given is None:
-        return given if stored is None else stored
-    if np.asarray(given).dtype != bool:
+    is_mask = given is not None and np.asarray(given).dtype == bool
+    if stored is not None and given is not None and not is_mask:
         raise InputError(
             f"{source.name} has weights of rows already (convert --weight); leave out sample_weight"
         )
-    return np.where(given, stored, 0.0)
-
-
-def _weighted(
-    given: npt.ArrayLike | None, n_rows: int, C: float
-) -> tuple[Int64Array | None, Float64Array | None]:
-    """Numbers of the rows with a weight, or None for all; their weights, or None if all weigh 1."""
+    if stored is not None:
+        given = np.where(np.asarray(given), stored, 0.0) if is_mask else stored
     if given is None:
         return None, None
-    weights = check_sample_weight(given, n_rows, C)
+    weights = check_sample_weight(given, source.n_rows, C)
     rows = None if weights.all() else np.flatnonzero(weights)
-    if np.asarray(given).dtype == bool:
+    if is_mask and stored is None:
         return rows, None
     return rows, weights if rows is None else weights[rows]
 
