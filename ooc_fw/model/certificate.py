@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ooc_fw.model.file import demand
 from ooc_fw.model.machines import places_among
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.model.prediction import rows_at_once, suited
+from ooc_fw.model.trained import Trained
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,
@@ -35,9 +36,6 @@ from ooc_fw.problem import (
     check_sample_weight,
 )
 from ooc_fw.system.errors import format_labels
-
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
 
 Tell: TypeAlias = Callable[[int], None]  # receives the number of rows that are done
 
@@ -67,7 +65,7 @@ class ModelCertificate:
 
 
 def certify_model(
-    model: Model,
+    model: Trained,
     source: RowSource,
     penalties: Float64Array | None,
     threads: int,
@@ -101,7 +99,7 @@ def certify_model(
         return _certify_span(model, problem, engine, dask, tell)
 
 
-def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None) -> Problem:
+def _problem_of(model: Trained, source: RowSource, penalties: Float64Array | None) -> Problem:
     """The problem that a model was trained on; InputError if the labels are not the model's."""
     if model.spread is not None:  # a regression, trained on targets in units of their spread
         targets = (read_targets(source) - (model.offset or 0.0)) / model.spread
@@ -120,7 +118,7 @@ def _problem_of(model: Model, source: RowSource, penalties: Float64Array | None)
     return ClassificationProblem(source, places[codes], model.kernel, penalties, expected)
 
 
-def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> None:
+def _check_training_rows(model: Trained, source: RowSource, codes: Int64Array) -> None:
     """Raise InputError if a support vector (if exact, or its class) differs from its row."""
     numbers = model.rows
     last = numbers.max()
@@ -142,7 +140,7 @@ def _check_training_rows(model: Model, source: RowSource, codes: Int64Array) -> 
 
 
 def _certify_exact(
-    model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
+    model: Trained, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
     """Certify each classifier of an exact model over its training rows."""
     search = Search(TrainOptions.tol)
@@ -171,7 +169,7 @@ def _certify_exact(
 
 
 def _certify_span(
-    model: Model, problem: Any, engine: Engine, dask: Any, tell: Tell
+    model: Trained, problem: Any, engine: Engine, dask: Any, tell: Tell
 ) -> ModelCertificate:
     """Certify a landmark model: bounds on its objectives, rounding included (`certify_point`)."""
     source = problem.source
@@ -213,7 +211,7 @@ def _certify_span(
     return ModelCertificate(scope, each)
 
 
-def _with_penalties(problem: Any, model: Model) -> Any:
+def _with_penalties(problem: Any, model: Trained) -> Any:
     """The problem with the penalties of all rows: those given, or those that the file tells."""
     given = problem.penalties
     if given is None and model.penalties is None:

@@ -13,7 +13,7 @@ import os
 from io import BytesIO
 from itertools import pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -27,12 +27,12 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, check_pointers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.model.machines import NUMBERS, Classifier
+from ooc_fw.model.trained import Trained
 from ooc_fw.problem import WEIGHT_SUM_TOLERANCE
 from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DamageError, InputError, unreadable
 
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
+Record = TypeVar("Record", bound=Trained)
 
 FORMAT = 5  # format of new files; older formats can be read
 
@@ -44,7 +44,7 @@ _VECTORS |= {"penalties": np.float64, "class_penalties": np.float64}
 _ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
 
-def content_of(model: Model) -> bytes:
+def content_of(model: Trained) -> bytes:
     """The bytes of the file of a model."""
     content = BytesIO()
     with h5py.File(content, "w") as file:
@@ -92,7 +92,7 @@ def content_of(model: Model) -> bytes:
     return content.getvalue()
 
 
-def read_model(path: str | os.PathLike[str], record: type[Model]) -> Model:
+def read_model(path: str | os.PathLike[str], record: type[Record]) -> Record:
     """Read a model file into a `record`. Defects raise an InputError that names the file."""
     name = os.fspath(path)
     if not os.path.exists(name):
@@ -247,7 +247,7 @@ def demand(holds: Any, message: str) -> None:
         raise InputError(message)
 
 
-def check_model(model: Model) -> None:
+def check_model(model: Trained) -> None:
     """Raise InputError if fields contradict each other, or if no training gives their values."""
     classes = model.classes.tolist()
     n = len(classes)
@@ -291,7 +291,7 @@ def check_model(model: Model) -> None:
     _check_classifiers(model)
 
 
-def _check_classifiers(model: Model) -> None:
+def _check_classifiers(model: Trained) -> None:
     """Raise InputError if the arrays or numbers of classifiers are impossible."""
     n_vectors = len(model.support_vectors)
     fits = all(len(one.beta) == len(one.sv) > 0 for one in model.classifiers)

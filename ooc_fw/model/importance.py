@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.views import ColumnSource, SubsetSource
 from ooc_fw.kernels.gradients import Gradients
 from ooc_fw.model.prediction import rows_at_once, suited
+from ooc_fw.model.trained import Trained
 from ooc_fw.system.errors import format_label
-
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
 
 SAMPLE_ROWS = 10_000
 _WIDE = 1 << 16  # in wider sparse rows, only columns that hold values are looked at
@@ -56,7 +54,7 @@ class Importance:
 
 
 def importance_of(
-    model: Model,
+    model: Trained,
     source: RowSource,
     rows: int | None,
     on_rows: Callable[[int], None],
@@ -104,7 +102,7 @@ def importance_of(
 
 
 def _of_columns(
-    model: Model, held: Int64Array, squares: Float64Array
+    model: Trained, held: Int64Array, squares: Float64Array
 ) -> tuple[tuple[str, ...], Float64Array]:
     """Names and squares of columns, from the squares of the features `held` that they became."""
     known: Any = model.columns or range(model.n_features)

@@ -10,22 +10,20 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ooc_fw.data.labels import Classes
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array
 from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.trained import Trained
 from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
 
 OPSET = 17  # version of the operators, from 2022
 
 
-def to_onnx(model: Model) -> bytes:
+def to_onnx(model: Trained) -> bytes:
     """The bytes of the ONNX file of a model.
 
     The input ``X`` is float64, of shape (n_rows, n_features): rows before scaling. The outputs are
@@ -118,7 +116,7 @@ class _Graph:
         self._nodes.append(helper.make_node("Identity", [result.name], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
-    def serialise(self, model: Model) -> bytes:
+    def serialise(self, model: Trained) -> bytes:
         """The bytes of the file of the graph; its input is ``X``."""
         helper = self._onnx.helper
         inputs = [helper.make_tensor_value_info("X", _DOUBLE, ["n_rows", model.n_features])]
@@ -171,7 +169,7 @@ class _Tensor:
         return self.apply("ReduceSum", np.array([axis]), keepdims=keepdims)
 
 
-def _scaled(model: Model, rows: _Tensor) -> _Tensor:
+def _scaled(model: Trained, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled and rounded to float32, as in training, in float64."""
     scaling = model.scaling
     if scaling is not None and scaling.log1p:
@@ -189,7 +187,7 @@ def _log1p(rows: _Tensor) -> _Tensor:
     return moved.apply("Equal", np.array(1.0)).apply("Where", rows, found)
 
 
-def _decisions(model: Model, rows: _Tensor) -> _Tensor:
+def _decisions(model: Trained, rows: _Tensor) -> _Tensor:
     """Decision values, shape (n_rows, n_classifiers)."""
     vectors = model.support_vectors
     dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
@@ -232,7 +230,7 @@ def _kernel_values(kernel: Kernel, rows: _Tensor, vectors: AnyArray) -> _Tensor:
     return products / (squares + norms - products).apply("Max", least)
 
 
-def _votes(model: Model, decision: _Tensor) -> _Tensor:
+def _votes(model: Trained, decision: _Tensor) -> _Tensor:
     """Scores of the classes, as in `ooc_fw.model.machines.class_scores`."""
     negative, positive = np.eye(len(model.classes))[model.sides.T]
     won = decision.apply("Greater", 0.0).apply("Cast", to=_DOUBLE)
@@ -241,7 +239,7 @@ def _votes(model: Model, decision: _Tensor) -> _Tensor:
     return votes + sums / ((sums.apply("Abs") + 1.0) * 3.0)
 
 
-def _probabilities(model: Model, decision: _Tensor) -> _Tensor:
+def _probabilities(model: Trained, decision: _Tensor) -> _Tensor:
     """Probabilities of the classes, as in `ooc_fw.model.machines.class_probabilities`."""
     exponent = decision * model.numbers("sigmoid_a") + model.numbers("sigmoid_b")
     if model.decision == "ovr":

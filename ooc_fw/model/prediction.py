@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +46,9 @@ from ooc_fw.kernels.decisions import DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.model.machines import is_decided
+from ooc_fw.model.trained import Trained
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-
-if TYPE_CHECKING:
-    from ooc_fw.model.record import Model
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ def rows_at_once(n_features: int) -> int:
     return max(1, PART_BYTES // (4 * n_features))
 
 
-def suited(model: Model, source: RowSource) -> RowSource:
+def suited(model: Trained, source: RowSource) -> RowSource:
     """A source like the training rows: with the features of the model, found by name, and scaled.
 
     A source that records its scaling is used as it is. All other sources hold raw rows.
@@ -123,7 +121,7 @@ class Predictor:
     _threshold: float
     _begins_in_float32: bool
 
-    def __init__(self, model: Model, engine: Engine) -> None:
+    def __init__(self, model: Trained, engine: Engine) -> None:
         vectors = model.support_vectors
         self.engine = engine
         rho = model.numbers("rho")
@@ -233,7 +231,7 @@ class Predictor:
         return is_open
 
 
-def prepare(model: Model) -> Predictor:
+def prepare(model: Trained) -> Predictor:
     """The predictor of a model, which keeps it: a preparation takes as long as many rows.
 
     It is made anew if a look at some of the numbers finds others, since nothing forbids to write to
@@ -257,7 +255,7 @@ def prepare(model: Model) -> Predictor:
 
 
 def decide(
-    model: Model,
+    model: Trained,
     rows: RowSource | Iterable[Rows],
     *,
     labels_only: bool = False,
@@ -325,7 +323,7 @@ class TableFile(NamedTuple):
     name: str  # name of the table in messages
 
 
-def find_table(model: Model, X: Any) -> TableFile | None:
+def find_table(model: Trained, X: Any) -> TableFile | None:
     """`X` as a table like the one that the model was trained on; None for other rows.
 
     A frame without the columns of that table may have its features instead.
@@ -347,7 +345,7 @@ def find_table(model: Model, X: Any) -> TableFile | None:
 
 
 def rows_of_table(
-    model: Model,
+    model: Trained,
     table: TableFile,
     notes: list[str] | None = None,
     options: ConvertOptions | None = None,
@@ -399,7 +397,7 @@ def rows_of_table(
             notes += [f"note: {note}" for note in encoder.notes()]
 
 
-def training_file(model: Model, name: str) -> TrainingFile:
+def training_file(model: Trained, name: str) -> TrainingFile:
     """What a model, from the file `name`, knows of its training data."""
     return TrainingFile(
         name,

@@ -1,0 +1,132 @@
+"""What a model holds: `Trained`; `ooc_fw.model.record` adds what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.scaling import Scaling
+from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.functions import Kernel
+from ooc_fw.model.machines import Classifier, Decision, class_sides, worst_gap
+
+
+@dataclass(frozen=True, repr=False)
+class Trained:
+    """Trained classifiers and everything that is needed to apply them."""
+
+    kernel: Kernel  # has the number that was used for gamma
+    C: float  # penalty in training, before weights of rows and classes
+    classes: npt.NDArray[Any]  # (n_classes,): increasing; if there are two, the second is +1
+    scaling: Scaling | None  # scaling of the training rows; None if it is unknown
+    status: str  # how training ended, see `ooc_fw.model.machines.worst_status`
+    support_vectors: Rows  # scaled as in training; all classifiers share them
+    rows: Int64Array  # (n_support,): their row numbers in the training data; -1 if not a row of it
+    classifiers: list[Classifier]  # in the order of `class_sides`
+    n_rows: int | None = None  # rows of the training data, weight 0 included; None if unknown
+    penalties: Float64Array | None = None  # (n_support,): C of each of these rows; None if all = C
+    # Landmark models with penalties: C of all training rows of each class, NaN if it differs.
+    class_penalties: Float64Array | None = None
+    jitter: float | None = None  # landmark models: added to the diagonal of the kernel matrix
+    offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
+    spread: float | None = None  # regression: the prediction is offset + spread h(x)
+    epsilon: float | None = None  # regression: largest error that costs nothing
+    threshold: float | None = None  # decision value at which the label of two changes; None: 0
+    columns: tuple[str, ...] | None = None  # names of the features, if they are known
+    table: str | None = None  # how the columns of a table became features: `TableRecord` as JSON
+    # Where the training rows come from, see `RowSource.origin`.
+    origin: dict[str, str] = field(default_factory=dict)
+    # A bit for each training row (`numpy.packbits`): 0 if its weight is 0. None if all have weight.
+    weighted_rows: npt.NDArray[np.uint8] | None = None
+    run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy prepares its own predictor, see `ooc_fw.model.prediction.prepare`.
+        return {name: value for name, value in vars(self).items() if name != "prepared"}
+
+    @property
+    def task(self) -> Literal["classification", "novelty", "regression"]:
+        """What the model predicts; novelty gives +1 for rows like the training rows, else -1."""
+        if self.spread is not None:
+            return "regression"
+        return "classification" if self.offset is None else "novelty"
+
+    @property
+    def kind(self) -> Literal["exact", "landmarks"]:
+        """Whether the model is exact, or has weights on landmarks only."""
+        return "exact" if self.jitter is None else "landmarks"
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the training data."""
+        return int(self.support_vectors.shape[1])
+
+    @property
+    def n_weighted(self) -> int | None:
+        """Number of training rows with a positive weight; None if all have one, or if unknown."""
+        bits = self.weighted_rows
+        return None if bits is None else int(np.bitwise_count(bits).sum())
+
+    @property
+    def decision(self) -> Decision:
+        """Whether classifiers are for pairs of classes ("ovo") or one against the rest ("ovr")."""
+        return "ovr" if len(self.classes) > 2 and self.kind == "landmarks" else "ovo"
+
+    @property
+    def sides(self) -> Int64Array:
+        """Places of the negative and positive class of each classifier, (n_classifiers, 2)."""
+        return class_sides(len(self.classes), self.decision)
+
+    @property
+    def named_sides(self) -> list[dict[str, Any]]:
+        """Classes of each classifier, for people; "rest" stands for all other classes."""
+        values = [*self.classes.tolist(), "rest"]  # `REST` is -1, the place of the last one
+        return [{"negative": values[k], "positive": values[j]} for k, j in self.sides.tolist()]
+
+    @property
+    def certified_gap(self) -> float | None:
+        """Certified relative gap of the worst classifier; None if one was not certified."""
+        return worst_gap(one.certified_gap for one in self.classifiers)
+
+    @property
+    def sampled_gap(self) -> float | None:
+        """Sampled relative gap of the worst classifier, not a certificate; None if unknown."""
+        return worst_gap(one.sampled_gap for one in self.classifiers)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the model can give probabilities."""
+        return None not in [one.sigmoid_a for one in self.classifiers]
+
+    def weights(self) -> Float64Array:
+        """Weight of each support vector in each decision value, (n_support, n_classifiers).
+
+        Weights of a regression are for targets in units of `spread`.
+        """
+        weights = np.zeros((len(self.support_vectors), len(self.classifiers)))
+        columns, sv, beta = self.entries()
+        weights[sv, columns] = beta
+        return weights if self.task == "novelty" else weights / self.numbers("rho")
+
+    def entries(self) -> tuple[Int64Array, Int64Array, Float64Array]:
+        """Classifier, place of the vector and `beta` of all weights, classifier by classifier."""
+        lengths = [len(one.sv) for one in self.classifiers]
+        sv = np.concatenate([one.sv for one in self.classifiers])
+        beta = np.concatenate([one.beta for one in self.classifiers])
+        return np.repeat(np.arange(len(lengths)), lengths), sv, beta
+
+    def numbers(self, name: str) -> Float64Array:
+        """The field `name` of each classifier, NaN if it is unknown."""
+        return np.array([getattr(one, name) for one in self.classifiers], dtype=np.float64)
+
+    def engine(self, threads: int = 1, *, sparse: bool = False) -> Engine:
+        """Open an engine that suits the support vectors, or that takes them as `sparse` rows."""
+        vectors = self.support_vectors
+        if sparse and not isinstance(vectors, CSRRows):
+            vectors = CSRRows.from_dense(vectors)
+        return Engine(self.kernel, threads, choose_arithmetic(self.kernel, vectors))
