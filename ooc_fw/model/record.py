@@ -64,8 +64,8 @@ class Model(Trained):
         """Make a model of the result of training: a landmark solution, or one for each pair.
 
         Scaling, names of features, table and origin come from `data`. With several pairs, `vectors`
-        are the rows of `ooc_fw.model.machines.union_of_rows`; with landmarks, `penalties` are those
-        of all training rows. `given` has the other fields: kernel, C, and those of the task.
+        are the rows of `ooc_fw.model.machines.union_of_rows`. `penalties` are those of all training
+        rows. `given` has the other fields: kernel, C, and those of the task.
         """
         if isinstance(solution, LandmarkSolution):
             rows = solution.rows
@@ -76,7 +76,6 @@ class Model(Trained):
                 Classifier(np.arange(len(rows)), beta, 1.0, *own)
                 for beta, own in zip(solution.beta, numbers, strict=True)
             ]
-            penalties = None if penalties is None else penalties[rows]
             vectors = solution.landmarks
             status = solution.status
             given["jitter"] = solution.jitter
@@ -89,10 +88,6 @@ class Model(Trained):
                 for sv, one in zip(places, own, strict=True)
             ]
             vectors = own[0].support_vectors if vectors is None else vectors
-            if own[0].penalties is not None:  # then all solutions have them
-                penalties = np.empty(len(rows))
-                for here, one in zip(places, own, strict=True):
-                    penalties[here] = one.penalties
             status = worst_status([one.status for one in own])
         columns = getattr(data, "columns", None)
         return cls(
@@ -102,7 +97,7 @@ class Model(Trained):
             support_vectors=vectors,
             rows=rows,
             classifiers=classifiers,
-            penalties=penalties,
+            penalties=None if penalties is None else penalties[rows],
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
             origin=dict(getattr(data, "origin", {})),

@@ -163,8 +163,8 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
     on_landmarks = isinstance(found, LandmarkSolution)
     if isinstance(found, Solution):
         found = [PairSolution(0, 1, found)]
+    learned["penalties"] = problem.penalties
     if on_landmarks:
-        learned["penalties"] = problem.penalties
         learned["class_penalties"] = problem.class_penalties
     elif len(found) > 1:
         learned["vectors"] = problem.source.take(union_of_rows(found))

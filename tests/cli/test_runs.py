@@ -135,7 +135,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch
         ("train", "ooc_fw.training.prepare.encode_labels", 1, 130, []),
         ("train", "ooc_fw.solver.loop._Loop._finish", 2, 130, []),
         ("train", "ooc_fw.model.record.Model.save", 1, 0, ["m.h5"]),
-        ("tune", "ooc_fw.training.tuning.fit", 1, 130, []),
+        ("tune", "ooc_fw.training.tuning.fit_part", 1, 130, []),
         ("tune", "ooc_fw.training.tuning.plan_model", 1, 130, ["m.h5"]),
     ],
     ids=["before the run", "twice", "while the model is written", "first", "last training"],
