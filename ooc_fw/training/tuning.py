@@ -209,7 +209,6 @@ class _Part(NamedTuple):
     """Rows to train a candidate on, and rows to validate it on."""
 
     problem: Any  # the problem of the training rows
-    rows: Int64Array  # numbers of the training rows
     held_out: RowSource  # rows for validation
     truth: AnyArray  # answers of the held-out rows: places of classes, or targets
 
@@ -357,7 +356,7 @@ class _Search:
 
     def _try(self, point: Point) -> None:
         """Train and validate a candidate on each part of the sample, if there is time."""
-        n_rows = len(self.parts[0].rows)
+        n_rows = self.parts[0].problem.source.n_rows
         if len(self.parts) * _seconds([point], n_rows) > self._search_left():
             return
         started = time.perf_counter()
@@ -394,7 +393,7 @@ class _Search:
             if self.best is None:
                 raise
             return None
-        point.pace = (time.perf_counter() - started) / len(part.rows) ** 2
+        point.pace = (time.perf_counter() - started) / problem.source.n_rows**2
         return None if fitted.model.status == Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
@@ -503,7 +502,7 @@ class _Search:
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
         train = cached(SubsetSource(rest.source, rows), room)
         problem = self.problem.subset(train, np.searchsorted(self.learned, rows))
-        return _Part(problem, rows, cached(judged, room), truth)
+        return _Part(problem, cached(judged, room), truth)
 
     # -- the last model --------------------------------------------------------------------------
 
