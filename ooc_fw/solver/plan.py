@@ -58,7 +58,8 @@ class Plan:
 
     def with_options(self, **changes: Any) -> Plan:
         """The plan with other options; no other part of it depends on these."""
-        return replace(self, options=replace(self.options, **changes))
+        given = replace(self.given, **changes)
+        return replace(self, options=replace(self.options, **changes), given=given)
 
 
 def plan_exact(

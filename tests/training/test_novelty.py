@@ -160,6 +160,9 @@ def test_a_threshold_needs_time_and_rows(rows, caplog, monkeypatch):
     own = FrankWolfeOneClass(gamma=0.3, contamination=0.1)
     assert own.fit(rows).offset_ != plain.offset_
     assert own.set_params(max_time=60).fit(rows).fit_status_ == 0
+    limited = NoveltyProblem(open_dataset(rows), make_kernel("rbf", gamma=0.3), contamination=0.1)
+    plan = fit(limited, TrainOptions(C=30.0, landmarks=20, max_time=60.0)).plan
+    assert plan.options.max_time == plan.given.max_time == 36.0  # landmarks grow until then
     own.fit(rows[:1])
     assert "one row only: the threshold is the margin" in caplog.text
     for error, status, signal in (
