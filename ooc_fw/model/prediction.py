@@ -97,7 +97,7 @@ def suited(model: Trained, source: RowSource) -> RowSource:
 
 
 def like_training(
-    model: Model, blocks: Iterable[tuple[AnyArray, Rows]]
+    model: Trained, blocks: Iterable[tuple[AnyArray, Rows]]
 ) -> Iterator[tuple[AnyArray, Rows]]:
     """Labels, and raw rows made like those of training: scaled, and cut or padded with zeros."""
     scaling = model.scaling or Scaling("none", False, None, None)
