@@ -416,8 +416,8 @@ class ConvertOptions(_Checked):
     )
     labels_as: str | None = option(
         None,
-        "rename labels, such as 'normal=normal,*=attack'; * stands for all other labels; quotes as "
-        "in CSV: '\"a, b\"=c'",
+        "rename labels, such as 'normal=normal,*=attack'; * stands for all other labels, and *=* "
+        "keeps them; quotes as in CSV: '\"a, b\"=c'",
         metavar="LABEL=NEW,...",
     )
     format: str = option(

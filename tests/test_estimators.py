@@ -238,6 +238,30 @@ def test_columns_of_frames_are_found_by_name(tmp_path, table, own):
     assert not hasattr(of_frame.fit(table.X, table.y), "feature_names_in_")
 
 
+@pytest.mark.parametrize("form", [pandas.DataFrame, polars.DataFrame, pyarrow.table, "cells"])
+def test_a_name_selects_labels_and_scores_leave_out_rows_without(table, form):
+    frame = pandas.DataFrame(table.X, columns=[*"abcd"])
+    y = np.where(table.y > 0, "yes", "no").astype(object)
+    gaps = np.where(np.arange(200) < 7, None, y)
+
+    def data(labels):
+        if form == "cells":
+            return anndata.AnnData(frame.rename(index=str), {"kind": labels})
+        return form(frame.assign(kind=labels))
+
+    model = FrankWolfeSVC(C=10).fit(data(y), "kind")
+    assert model.score(data(gaps), "kind") == model.score(data(y)[7:], "kind")
+    first = FrankWolfeSVC().partial_fit(data(y), "kind", ["yes", "no"])
+    assert first.score(data(y), "kind") > 0.8
+    assert train_test_split(data(y), labels="kind", stratify=True)[1].n_rows == 60
+    with pytest.raises(InputError, match="labels='kind'"):
+        train_test_split(data(y), "kind")
+    with pytest.raises(InputError, match=r"is missing; .* missing_labels='drop'"):
+        FrankWolfeSVC().fit(data(gaps), "kind")
+    with pytest.raises(InputError, match="neither a file of labels nor a name"):
+        FrankWolfeSVC().fit(table.X, "kind")
+
+
 def test_chunks_are_put_together_by_name(table):
     X, y = frame(table.X), table.y
     anything = anndata.AnnData(X[["d", "b", "a", "c"]].to_numpy())

@@ -125,7 +125,7 @@ ARGUMENTS = {
     "save": file_option("with --false-alarms, write the model with this threshold to this file"),
     "unassigned": Option(
         None,
-        "predict unassigned if the largest probability of a class is below P",
+        "predict unassigned if the predicted class has a probability below P",
         **options.SHARE | {"metavar": "P"},
     ),
     "positive": Option(

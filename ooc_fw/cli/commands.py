@@ -149,7 +149,8 @@ Unknown labels count as wrong. The measures are those of scikit-learn.""",
 
 This is the root mean square change of the decision value if the column changes
 by its standard deviation. Columns with the same information share importance.""",
-        "model data rows top figure threads dask data: x_name messages: json quiet|verbose",
+        """model data rows top figure threads dask
+        data: x_name fill_missing messages: json quiet|verbose""",
         {"rows": Option(10_000, "number of rows to look at, or all", choices=("all",), **COUNT)},
     ),
     "certify": Command(

@@ -31,12 +31,10 @@ def open_data(
     args: argparse.Namespace, like: Mapping[str, str] | None = None, *, labels: bool = True
 ) -> RowSource:
     """Open the source that DATA names, by the origin of a model; `labels` says if they matter."""
-    names = ("label", "labels", "x_name", "missing_labels") if labels else ("x_name",)
+    names = ["x_name", "fill_missing", *["label", "labels", "missing_labels"] * labels]
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     like = {**(like or {}), **({} if labels else {"label": "y"})}
-    source = open_source(args.data, like=like, **given)
-    source.fills_missing = vars(args).get("fill_missing") is not None
-    return source
+    return open_source(args.data, like=like, **given)
 
 
 def inputs_of(args: argparse.Namespace) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport
@@ -101,5 +103,12 @@ def split(args: argparse.Namespace) -> int:
         f"{part['output']}: {part['n_rows']} rows; {_labels_of(part, source.targets)}"
         for part in parts
     ]
+    if groups is not None:
+        of_parts = [np.delete(groups, rows), groups[rows]]
+        for part, own in zip(parts, of_parts, strict=True):
+            part["n_groups"] = len(np.unique(own))
+        share = len(rows) / len(groups)
+        counts = " and ".join(str(part["n_groups"]) for part in parts)
+        lines.append(f"{counts} groups; the share of test rows is {share:.3f}")
     common.print_result(args, {"parts": parts}, (), lines)
     return DONE

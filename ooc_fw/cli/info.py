@@ -91,7 +91,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     advice = [*_on_source(source, n_bad, len(classes), n_missing, are_numbers=are_numbers)]
     if not source.targets and len(classes) <= _MOST_CLASSES:
         advice += [(sentence,) for sentence in common.imbalance(classes)]
-        if source.scaling is None and len(classes) > 1 and n_bad + n_missing == 0:
+        if source.scaling is None and len(classes) > 1 and n_bad == 0:
             advice += _on_scaling(source)
     return {
         "kind": "data",
@@ -128,9 +128,13 @@ def _on_source(
 
 
 def _on_scaling(source: RowSource) -> Iterator[Advice]:
-    """The accuracy on a third of some rows, as they are and scaled; the option if it is better."""
+    """The accuracy on a third of some rows, as they are and scaled; the options if it is better.
+
+    Counts are also tried with logarithms. Rows without a label are left out.
+    """
     some = stretches(source.n_rows, 128, 16)
     some = some[:: -(-len(some) // few_rows(source, len(some)))]
+    some = some[~are_missing(SubsetSource(source, some).labels(0, len(some)))]
     if len(some) < 100 or source.n_features > _MOST_FEATURES:
         return
     order = np.random.default_rng(0).permutation(len(some))
@@ -138,12 +142,23 @@ def _on_scaling(source: RowSource) -> Iterator[Advice]:
     labels = [SubsetSource(source, part).labels(0, len(part)) for part in parts]
     kind = "maxabs" if source.sparse else "standard"
     exact = [source.take(part, exact=True) for part in parts]
-    scaling = ColumnRanges(kind).add(exact[0]).scaling(False, source.n_features)
     raw = _accuracy([source.take(part) for part in parts], labels)
-    scaled = _accuracy([scaling.apply(rows, source.n_features) for rows in exact], labels)
-    better = ("--scale", kind) if scaled > raw + 0.01 else ()
-    sentence = f"of {len(some)} rows a third judged models of the others: accuracy {raw:.3f} as "
-    yield f"{sentence}they are, {scaled:.3f} with --scale {kind}", *better
+    found = f"{raw:.3f} as they are"
+    best = raw + 0.01
+    better: tuple[str, ...] = ()
+    values = np.concatenate([values_of(rows).ravel() for rows in exact])
+    largest = values.max(initial=0)
+    are_counts = values.min(initial=0) >= 0 and largest > 1 and not np.any(values % 1)
+    for log1p in (False, True)[: 1 + are_counts]:
+        logs = Scaling(log1p=True).apply(exact[0], source.n_features) if log1p else exact[0]
+        scaling = ColumnRanges(kind).add(logs).scaling(log1p, source.n_features)
+        scaled = _accuracy([scaling.apply(rows, source.n_features) for rows in exact], labels)
+        options = (*["--log1p"] * log1p, "--scale", kind)
+        found += f", {scaled:.3f} with {' '.join(options)}"
+        if scaled > best:
+            best = scaled
+            better = options
+    yield f"of {len(some)} rows a third judged models of the others: accuracy {found}", *better
 
 
 def _accuracy(rows: list[Rows], labels: list[AnyArray]) -> float:

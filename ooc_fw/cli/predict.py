@@ -134,8 +134,8 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> An
     places = np.full(len(values), -1, dtype=np.int16)
     places[known] = model.class_places(values[known])
     if args.unassigned is not None:
-        largest = model.probabilities(values).max(axis=1)
-        places[known & (largest < args.unassigned)] = len(model.classes)
+        chances = model.probabilities(values)[np.arange(len(values)), places]
+        places[known & (chances < args.unassigned)] = len(model.classes)
     columns: list[AnyArray] = [places]
     columns += [values] if args.decision else []
     columns += [model.probabilities(values)] if args.probability else []

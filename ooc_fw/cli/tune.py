@@ -69,8 +69,9 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     words += [f"--class-weight={best.class_weight}"] * (best.class_weight is not None)
     if args.task == "classification":
         words.append(f"--landmarks={result.fitted.plan.landmarks or 'none'}")
-    names = "label labels x_name task ordinary contamination epsilon degree coef0 tol seed"
-    words += given_arguments(args, [*names.split(), "memory_limit"])
+    names = "label labels x_name missing_labels task ordinary contamination epsilon degree coef0 "
+    names += "tol seed memory_limit threads"
+    words += given_arguments(args, names.split())
     return shlex.join([*words, "-o", str(model)])
 
 

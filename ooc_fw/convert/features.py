@@ -102,7 +102,7 @@ class TableEncoder(Encoder):
             if self._options.missing_labels == "refuse":
                 raise InputError(
                     f"{place(int(unlabelled.argmax()))}: the label is missing or infinite; leave "
-                    f"it out (convert --missing-labels drop)"
+                    f"it out (--missing-labels drop)"
                 )
             columns = {name: column[kept] for name, column in columns.items()}
             labels = labels[kept]

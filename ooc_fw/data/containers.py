@@ -119,9 +119,10 @@ def _find_rows(root: Node, x_name: str) -> Node:
         return rows
     if {*_CSR_PARTS} <= {*root}:
         return root
+    below = [f"{kind}/{name}" for kind in ("layers", "obsm") for name in find(root, kind) or ()]
     raise InputError(
-        f"{path_of(root)} has no {x_name!r} (it has: {', '.join(root) or 'nothing'}); name its "
-        f"rows (--x-name, or x_name= in Python)"
+        f"{path_of(root)} has no {x_name!r} (it has: {', '.join([*root, *below]) or 'nothing'}); "
+        f"name its rows (--x-name, or x_name= in Python)"
     )
 
 
@@ -192,6 +193,15 @@ def names_of_frame(data: Any) -> list[str] | None:
     if names is None or len(getattr(data, "shape", ())) != 2:
         return None
     return [as_text(name) for name in names]
+
+
+def without_column(data: Any, labels: Any) -> tuple[Any, Any]:
+    """A frame without the column that `labels` names, and this column; else both as given."""
+    names = (names_of_frame(data) or []) if isinstance(labels, str) else []
+    if labels not in names:
+        return data, labels
+    others = [name for name in names if name != labels]
+    return data.select(others) if hasattr(data, "select") else data[others], data[labels]
 
 
 def check_no_dates(frame: Any, names: Sequence[str] | None) -> None:

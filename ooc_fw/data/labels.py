@@ -196,7 +196,7 @@ def new_label(old: str, new: Mapping[str, str]) -> str | None:
     place = Classes(_words([*new])).place(old if old in new or number is None else number)
     if place >= 0:
         return [*new.values()][place]
-    word = new.get("*")
+    word = old if new.get("*") == "*" else new.get("*")
     return None if old != word and old in new.values() else word
 
 
@@ -235,8 +235,8 @@ def check_labels(labels: AnyArray, start: int, name: str, *, targets: bool = Fal
 
     If the labels may be `targets`, only missing ones are wrong.
     """
-    what = "is missing; leave such rows out (--missing-labels drop, or missing_labels= in "
-    wrong = {what + "Python)": are_missing(labels)}
+    what = "is missing; leave such rows out (--missing-labels drop, or in Python "
+    wrong = {what + "open_dataset(..., missing_labels='drop'))": are_missing(labels)}
     if not targets and labels.dtype.kind == "f":
         wrong["is infinite; remove the row"] = np.isinf(labels)
     if labels.dtype.kind in "UOT":

@@ -18,7 +18,14 @@ import numpy as np
 
 from ooc_fw.data import containers, formats
 from ooc_fw.data.arrays import Sliceable, open_npy, path_of
-from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
+from ooc_fw.data.containers import (
+    is_annotated,
+    labels_in,
+    open_container,
+    open_rows,
+    parts_of,
+    without_column,
+)
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, renamed
 from ooc_fw.data.rows import Int64Array
@@ -38,6 +45,7 @@ def open_source(
     x_name: str | None = None,
     label: str | None = None,
     missing_labels: str = "refuse",
+    fill_missing: Any = None,
     like: Mapping[str, str] = MappingProxyType({}),
 ) -> RowSource:
     """Open labelled rows in any kind of storage, without loading them.
@@ -56,6 +64,8 @@ def open_source(
         "obs/cell_type"; "obs/" may be left out.
     missing_labels : {"refuse", "drop"}
         Whether a row without a label is an error or is left out.
+    fill_missing : 0, optional
+        With 0, features of a model that the rows lack count as 0; by default this is an error.
     like : mapping
         The `origin` of the training rows. Labels that the file did not rename are renamed like
         theirs (``convert --labels-as``).
@@ -77,6 +87,7 @@ def open_source(
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     name = None
+    data, labels = without_column(data, labels)
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         name = label = labels  # it is the name of labels in the data
         labels = None
@@ -88,6 +99,8 @@ def open_source(
         raise InputError("the name of rows or labels is empty; leave it out, or name one")
     if missing_labels not in ("refuse", "drop"):
         raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
+    if fill_missing not in (None, 0, "0"):
+        raise InputError(f"fill_missing must be 0 or None, not {fill_missing!r}")
     given = None if labels is None else _open_labels(labels)
     with ExitStack() as after_error:
         source = after_error.enter_context(_open(data, x_names, y_names if given is None else ()))
@@ -107,6 +120,7 @@ def open_source(
                 labelled = SubsetSource(source, np.flatnonzero(~missing))
                 labelled.callback(source.close)
                 source = labelled
+        source.fills_missing = fill_missing is not None
         after_error.pop_all()
     return source
 
@@ -214,10 +228,10 @@ def borrow_source(
     X: Any,
     labels: Any = None,
     columns: Sequence[str] | None = None,
-    like: Mapping[str, str] = MappingProxyType({}),
+    **how: Any,
 ) -> Iterator[RowSource]:
     """Source of `X`, with these names of features; closed afterwards unless `X` itself is one."""
-    source = open_source(X, labels, like=like)
+    source = open_source(X, labels, **how)
     if columns is not None:
         source.columns = columns
     with nullcontext() if source is X else source:
@@ -226,7 +240,7 @@ def borrow_source(
 
 def train_test_split(
     data: Any,
-    test_share: float = 0.3,
+    test_share: float | str = 0.3,
     seed: int = 0,
     *,
     labels: Any = None,
@@ -242,7 +256,7 @@ def train_test_split(
     ----------
     data, labels
         As for `open_dataset`.
-    test_share : float
+    test_share : float or text such as "30%"
         Share of the rows in the test part, between 0 and 1.
     seed : int
         The same seed gives the same parts.
@@ -264,6 +278,8 @@ def train_test_split(
     >>> train.n_rows, test.n_rows
     (7, 3)
     """
+    if isinstance(test_share, str) and not test_share[:1].isdigit():
+        raise InputError(f"test_share must be a number; give labels as labels={test_share!r}")
     source = open_source(data, labels)
     codes = read_groups(source, groups)
     rows = draw_test_rows(source, test_share, seed, stratify=stratify, groups=codes)
@@ -298,15 +314,15 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
 
 def draw_test_rows(
     source: RowSource,
-    test_share: float,
+    test_share: float | str,
     seed: int,
     *,
     stratify: bool,
     groups: Int64Array | None = None,
 ) -> Int64Array:
     """Draw the rows of the test part of `train_test_split`."""
-    test_share = Option(None, **SHARE).check("test_share", test_share)
-    n_test = round(test_share * source.n_rows)
+    share: float = Option(None, **SHARE).check("test_share", test_share)
+    n_test = round(share * source.n_rows)
     if not 0 < n_test < source.n_rows:
         raise InputError(
             f"a share of {test_share} of the {source.n_rows} rows of {source.name} leaves one part "

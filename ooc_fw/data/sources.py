@@ -58,7 +58,7 @@ class StoredStatistics:
 
 
 # Facts of a source that hold for all sources that are made from it.
-_FACTS = ("sparse", "shuffled", "scaling", "columns", "table", "targets", "n_input", "origin")
+_FACTS = "sparse shuffled scaling columns fills_missing table targets n_input origin".split()
 
 FileStamp: TypeAlias = tuple[int, int]  # size of a file in bytes, time of change in nanoseconds
 

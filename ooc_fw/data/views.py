@@ -295,10 +295,11 @@ def feature_places(
     n_known = len(wanted) - len(missing)
     if missing and not (fills and n_known):
         first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
-        other = ", or --fill-missing 0 to count them as 0" if n_known else ""
+        other = ", or count them as 0 (--fill-missing 0 of predict, evaluate, importance and convert; "
+        other += "in Python open_dataset(..., fill_missing=0))"
         raise InputError(
             f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
-            f"the columns of the training data{other}"
+            f"the columns of the training data{other * (n_known > 0)}"
         )
     if missing:
         words = "%s: %d of the %d features of training are missing and count as 0"

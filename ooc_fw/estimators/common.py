@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import time
 import warnings
@@ -20,14 +21,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.arrays import check_unmasked
-from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame
+from ooc_fw.data.containers import (
+    check_no_dates,
+    is_annotated,
+    names_of_frame,
+    without_column,
+)
 from ooc_fw.data.labels import LARGEST_LABEL, check_labels, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.structure import is_checkpoint
-from ooc_fw.data.views import are_numbers
+from ooc_fw.data.views import SubsetSource, are_numbers
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.record import Model
@@ -49,6 +55,8 @@ from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
 from ooc_fw.training.fit import Fit, describe
 from ooc_fw.training.prepare import Prepared, Weights, prepare
+
+logger = logging.getLogger(__name__)
 
 _WORDS = {
     "n_jobs": "number of threads; None means 1, -1 all CPUs",
@@ -139,9 +147,9 @@ class Trainer(BaseEstimator):
         ----------
         X : anything `ooc_fw.open_dataset` takes, such as a path of a file
             Rows; `FrankWolfeOneClass` takes all of them as ordinary.
-        y : array-like of shape (n_rows,), path or None
-            Labels of two classes or more, or targets of `FrankWolfeSVR`; None takes those in the
-            file `X`. `FrankWolfeOneClass` ignores it.
+        y : array-like of shape (n_rows,), path, name or None
+            Labels of two classes or more, or targets of `FrankWolfeSVR`. A name such as "cell_type"
+            selects those in `X`; None takes "y" of a file. `FrankWolfeOneClass` ignores it.
         sample_weight : array-like of shape (n_rows,), optional
             Factors of the penalty of each row: a weight of 2 has the effect of a copy of the row.
             Like `y`, they have the order of the rows before any conversion.
@@ -164,6 +172,7 @@ class Trainer(BaseEstimator):
                 options = replace(options, seed=resumed.run["identity"]["options"]["seed"])
         every_s = Option(None, **DURATION).check("checkpoint_every", checkpoint_every)
         kept = None if checkpoint is None else Checkpoint(checkpoint, every_s)
+        X, y = without_column(X, y)
         given = [] if self._checks_of_y is None else [y]
         _check_files(log, checkpoint, resume, [X, *given])
         X, *given, columns = self._checked(X, *given, **(self._checks_of_y or {}))
@@ -253,7 +262,11 @@ class Trainer(BaseEstimator):
         check_is_fitted(self)
         if is_array(y) and (isinstance(X, RowSource) or not is_out_of_core(X)):
             return y, self.predict(X), weights
-        with borrow_source(X, y, like=self.model_.origin) as source:
+        like = self.model_.origin
+        with borrow_source(X, y, like=like, missing_labels="drop") as source:
+            if X is not source and isinstance(source, SubsetSource):
+                n_missing = source.source.n_rows - source.n_rows
+                logger.warning("%d rows without a label are left out", n_missing)
             if X is not source and weights is not None:
                 weights = source.by_row(np.asarray(weights), "weights")
             return read(source), self.predict(source), weights
@@ -276,10 +289,11 @@ class Trainer(BaseEstimator):
             return X, *columns, None
         check_no_dates(X, names)
         checks = {"accept_sparse": "csr", "dtype": "numeric", "reset": reset, **checks}
-        checked = validate_data(self, X, *y, **checks)
+        values = [each for each in y if each is None or is_array(each)]
+        checked = validate_data(self, X, *values, **checks)
         if not reset and in_order:
             names = self.model_.columns
-        return *(checked if y else [checked]), names
+        return *(checked if values else [checked, *y]), names
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there is a model; a failed `fit` may have set other attributes."""

@@ -20,6 +20,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
+from ooc_fw.data.containers import without_column
 from ooc_fw.data.labels import Classes, check_labels, read_targets, typed
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
@@ -162,6 +163,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def _labels_of(self, source: RowSource) -> npt.NDArray[Any]:
         """Labels of a file, as classes if only one of both are words."""
         labels = typed(source.labels(0, source.n_rows), source.name)
+        check_labels(labels, 0, source.name)
         known = Classes(self.classes_)
         same = Classes(labels).are_words == known.are_words
         return labels if same else np.asarray(known.values[known.codes(labels, source.name)])
@@ -196,13 +198,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             raise InputError("partial_fit takes no weights of rows or classes; fit does")
         room = KEEP.check("keep", self.keep)
         known = _agreed_classes(None if first else self.classes_, classes)
+        X, y = without_column(X, y)
         # Reading the rows finds NaN, with a better message.
         X, columns = self._checked(X, reset=first, ensure_all_finite=False)
         if is_array(y):
             y = column_or_1d(valid_labels(y), warn=True)
             check_consistent_length(X if hasattr(X, "shape") else y, y)
         like = {} if first else self.model_.origin
-        with borrow_source(X, y, columns, like) as chunk:
+        with borrow_source(X, y, columns, like=like) as chunk:
             check_unweighted(chunk)
             source = without_offsets(chunk, self.kernel) if first else suited(self.model_, chunk)
             labels = typed(source.labels(0, source.n_rows), "the chunk")

@@ -83,7 +83,8 @@ def certify_model(
     demand(
         unknown or n == model.n_rows,
         f"{source.name} has {n} rows but the model was trained on {model.n_rows or 'others'}, rows "
-        f"of weight 0 included; {_ADVICE}",
+        f"of weight 0 included; {_ADVICE}, with --missing-labels drop (in Python open_dataset(..., "
+        f"missing_labels='drop')) if training left out rows without a label",
     )
     if model.weighted_rows is not None:
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))

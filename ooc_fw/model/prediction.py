@@ -84,7 +84,7 @@ def suited(model: Trained, source: RowSource) -> RowSource:
     if scaling is None:
         words = "%s is scaled (%s), but the model does not know how its training data were scaled; "
         words += "the values are taken as they are"
-        if known is not None:
+        if known is not None and not known.is_identity:
             logger.warning(words, source.name, known.kind)
         return source
     is_raw = known is None or (scaling.kind == OFFSET and known.is_identity)

@@ -204,6 +204,9 @@ def test_a_join_of_labels_is_remembered(ooc_fw, tmp_path, monkeypatch, kind):
     labels = {"csv": ["--label", "kind"], "txt": [], "npy": ["--labels", "y.npy"]}[kind]
     outside = labels * (kind == "npy")
     data, join = f"t.{kind}", "1=1,3=1,*=0"
+    ooc_fw("convert", data, "j.h5", "--labels-as", "1=3,*=*", *labels).done()
+    with open_dataset("j.h5") as source:
+        assert {*map(float, source.labels(0, source.n_rows))} == {2, 3, 4}
     ooc_fw("convert", data, "j.h5", "--labels-as", join, "--scale", "maxabs", *labels).done()
     ooc_fw("split", "j.h5", "part.h5", "rest.h5").done()
     ooc_fw("train", "part.h5", "-o", "m.h5", "--quiet").done()

@@ -195,13 +195,16 @@ def test_groups_stay_together_in_split_and_tune(ooc_fw, tmp_path, monkeypatch, f
     if convert:
         ooc_fw("convert", *convert.split(), "--quiet").done()
     name, *label = data.split()
-    ooc_fw("split", name, "a.h5", "b.h5", *label, "--groups", groups, "--quiet").done()
+    told = ooc_fw("split", name, "a.h5", "b.h5", *label, "--groups", groups).done().err
     sides = []
     for path in ("a.h5", "b.h5"):
         with h5py.File(path) as file:
             sides.append({*donors[file["row"][...]].tolist()})
     assert not sides[0] & sides[1]
     assert sides[0] | sides[1] == {*donors.tolist()}
+    share = np.isin(donors, [*sides[1]]).mean()
+    counts = f"{len(sides[0])} and {len(sides[1])} groups"
+    assert f"{counts}; the share of test rows is {share:.3f}" in told
     if form in ("csv", "npy"):
         tune = "--C 1 --gamma auto -o m.h5 --json --quiet".split()
         where = ["a.h5", "--groups", groups]

@@ -135,11 +135,17 @@ def test_a_threshold_for_a_share_of_false_alarms(ooc_fw, here, name, positive, s
 
 def test_rows_without_a_likely_class_are_unassigned(ooc_fw, here):
     predict = "predict", "sure.h5", "d.h5", "--probability", "--unassigned", "80%", "-o", "p.csv"
+    predict += ("--decision",)
     ooc_fw(*predict).done()
     found = pd.read_csv("p.csv")
-    largest = found[["p_-7", "p_3"]].max(axis=1)
-    assert 0 < np.mean(largest < 0.8) < 1
-    np.testing.assert_array_equal(found["label"] == "unassigned", largest < 0.8)
+    own = np.where(found["decision"] > 0, found["p_3"], found["p_-7"])  # of the predicted class
+    assert 0 < np.mean(own < 0.8) < 1
+    np.testing.assert_array_equal(found["label"] == "unassigned", own < 0.8)
+    # With another threshold, the predicted class is often the less probable one.
+    ooc_fw(*predict, "--threshold=0.5").done()
+    found = pd.read_csv("p.csv")
+    own = np.where(found["decision"] > 0.5, found["p_3"], found["p_-7"])
+    np.testing.assert_array_equal(found["label"] == "unassigned", own < 0.8)
 
 
 def test_missing_labels_are_left_out_and_unknown_ones_count_as_wrong(ooc_fw, here):

@@ -256,6 +256,20 @@ def test_scaling_is_advised_if_it_was_measured_to_be_better(advised, storage):
     assert f"with --scale {kind}" in same["advice"][0]
 
 
+def test_logarithms_of_counts_are_measured_on_rows_with_labels(advised):
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(900) % 2, "a", "b").astype(object)
+    few, many = rng.poisson(2 + 3 * (y == "a")), rng.poisson(np.exp(rng.normal(6, 2, (5, 900))))
+    X = np.stack([few, *many], axis=1)
+    y[::9] = None
+    for rows, is_tried in ((X, True), (X + 0.5, False), (X - 1, False)):
+        (missing, sentence) = advised(rows, y, csr_array)["advice"]
+        assert "100 labels are missing" in missing
+        assert sentence.startswith("of 800 rows")
+        assert ("with --log1p --scale maxabs" in sentence) == is_tried
+    assert "--log1p --scale maxabs" in advised(X, y, csr_array)["next"][0]
+
+
 def test_classes_of_unequal_size_are_told(ooc_fw, advised, tmp_path, monkeypatch):
     """By info, train and evaluate, unless weights are given."""
     monkeypatch.chdir(tmp_path)

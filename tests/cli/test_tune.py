@@ -32,15 +32,17 @@ def test_candidates_and_metric_are_those_asked_for(ooc_fw, here):
     [
         ("--metric", "balanced_accuracy", "--kernel", "laplacian"),
         ("--landmarks", 30),
+        ("--labels", "gaps.npy", "--missing-labels", "drop"),
         ("--task", "novelty", "--contamination", "0.05", "--ordinary", "3"),
     ],
 )
 def test_the_printed_command_trains_the_same_model(ooc_fw, here, write_text, options):
-    """It has weights of classes, landmarks and ordinary rows."""
+    """It has weights of classes, landmarks, labels and ordinary rows."""
     rng = np.random.default_rng(0)
     y = np.where(rng.random(400) < 0.2, 3, -7)
     X = rng.normal(size=(400, 4)) + (y == 3)[:, None]
     ooc_fw("convert", write_text(X, y), "new.h5", "--scale", "minmax").done()
+    np.save("gaps.npy", np.where(np.arange(400) < 9, np.nan, y))
     tune = "tune", "new.h5", *options, "--gamma", "auto", "--C", "1,8", "-o", "a.h5"
     lines = ooc_fw(*tune).done().out.splitlines()
     command = shlex.split(lines[lines.index("next:") + 1])

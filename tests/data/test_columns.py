@@ -14,7 +14,7 @@ import pytest
 import zarr
 from scipy.sparse import csr_array, csr_matrix
 
-from ooc_fw import FrankWolfeSVC
+from ooc_fw import FrankWolfeSVC, load_model, open_dataset
 from ooc_fw.convert.convert import convert
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
@@ -107,12 +107,17 @@ def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse)
     ooc_fw("train", tmp_path / "t.h5", "-o", model, "--quiet").done()
     whole = h5ad(FRAME.assign(b=0.0), tmp_path, sparse)
     expected = ooc_fw("predict", model, whole, "--decision").done().out
+    important = ooc_fw("importance", model, whole).done().out
     less = h5ad(FRAME[["d", "a", "c"]].assign(new=7.0, more=8.0), tmp_path, sparse)
     fill = ("--fill-missing", "0")
     outcome = ooc_fw("predict", model, less, "--decision", *fill).done()
     assert outcome.out == expected
     assert "1 of the 4 features of training are missing and count as 0" in outcome.err
     assert "2 of its features, which training did not have, are left out" in outcome.err
+    assert ooc_fw("importance", model, less, *fill).done().out == important
+    with open_dataset(less, fill_missing=0) as filled:
+        found = load_model(model).decision_function(filled)
+    np.testing.assert_allclose(found, np.array(expected.split(), float))
     for like in (model, tmp_path / "t.h5"):
         ooc_fw("convert", less, tmp_path / "o.h5", "--like", like, *fill, "--quiet").done()
         assert ooc_fw("predict", model, tmp_path / "o.h5", "--decision").done().out == expected
@@ -137,6 +142,7 @@ def test_cells_without_a_label_can_be_left_out_of_training(tmp_path, ooc_fw):
     found = [ooc_fw("predict", each, given[0]).out for each in (model, tmp_path / "k.h5")]
     assert found[0] == found[1]
     assert ooc_fw("certify", model, *given).done()
+    assert "with --missing-labels drop" in ooc_fw("certify", model, *given[:3]).err
 
 
 def test_names_that_come_twice_are_refused(model):
