@@ -295,8 +295,8 @@ def feature_places(
     n_known = len(wanted) - len(missing)
     if missing and not (fills and n_known):
         first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
-        other = ", or count them as 0 (--fill-missing 0 of predict, evaluate, importance and convert; "
-        other += "in Python open_dataset(..., fill_missing=0))"
+        other = ", or count them as 0 with --fill-missing 0 (in Python open_dataset(..., "
+        other += "fill_missing=0))"
         raise InputError(
             f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
             f"the columns of the training data{other * (n_known > 0)}"
