@@ -29,6 +29,7 @@ from ooc_fw.data import formats
 from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, values_of
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices, rows_source, stretches
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.data.structure import is_model
