@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,13 +16,13 @@ from sklearn import metrics
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
-from ooc_fw.data.labels import Classes
+from ooc_fw.data.labels import Classes, label_number, unknown_labels
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, is_figure, save
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_words
 from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
@@ -89,21 +90,26 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
         raise InputError(f"--positive {args.positive}: {args.model} knows {' and '.join(known)}")
     seen, names, brier = _read(args, model, place)
     n_unknown = int(np.count_nonzero(seen.given >= len(known)))
-    found = ", ".join(sorted(names[len(known) :])[:5])
+    found = sorted(names[len(known) :], key=format_label)
     if n_unknown == len(seen.given):
         way = "name another column with --label"
         if model.task == "novelty":
-            way = "make the labels 1 and -1: ooc-fw convert --labels-as 'normal=1,*=-1'"
-        words = f"(known: {', '.join(known)}; found: {found}); {way}"
-        raise InputError(f"no label in {args.data} is a class of the model {words}")
+            name = format_label(found[0])
+            name = f'"{name}"' if {*name} & {*",="} else name
+            joined = shlex.quote(f"{name}=1,*=-1")
+            way = f"if {name} is ordinary, make it 1 and others -1: convert --labels-as {joined}"
+        raise unknown_labels(classes, found, args.data, way)
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
         sentence += ": rename them (convert --labels-as), or leave these rows out"
-        logger.warning(sentence, n_unknown, len(seen.given), args.data, found)
+        logger.warning(sentence, n_unknown, len(seen.given), args.data, format_words(found))
     chosen: dict[str, Any] = {}
     if args.false_alarms is not None:
         seen, chosen = _at_rate(args, model, seen, place)
-    result = class_measures(seen.given, seen.found, names) | chosen
+    if "ordinary" in model.origin and not np.any(seen.given == 1):
+        sentence = "no label in %s is %r, that of ordinary rows in training: all count as novel"
+        logger.warning(sentence, args.data, model.origin["ordinary"])
+    result = class_measures(seen.given, seen.found, [*map(format_label, names)]) | chosen
     if seen.positive is not None:
         ranked = (seen.positive, seen.scores)
         both = 0 < seen.positive.sum() < len(seen.positive)
@@ -115,19 +121,19 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     return result | {"n_rows": len(seen.given)}, seen
 
 
-def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[str], float]:
-    """All rows, the names (classes, then labels that the model does not know), the Brier score."""
+def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[Any], float]:
+    """All rows, the labels (classes, then those that the model does not know), the Brier score."""
     classes = Classes(model.classes)
     of_two = len(classes) == 2
     labels_only = not of_two and not model.calibrated
-    others: dict[str, int] = {}  # codes of labels that the model does not know
+    others: dict[Any, int] = {}  # codes of labels that the model does not know
     parts = []
     squares = 0.0
     for block in apply_model(model, args, labels_only=labels_only, with_labels=True):
-        given = classes.of(block.labels).astype(np.int32)
+        given = _places(model, block.labels)
         for row in np.flatnonzero(given < 0).tolist():
-            name = format_label(block.labels[row])
-            given[row] = others.setdefault(name, len(classes) + len(others))
+            label = np.asarray(block.labels[row]).item()
+            given[row] = others.setdefault(label, len(classes) + len(others))
         columns: list[AnyArray] = [given, model.class_places(block.values).astype(np.int32)]
         if of_two:
             columns += [given == place, block.values if place else -block.values]
@@ -138,7 +144,22 @@ def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, l
             columns += [chances[:, place]] if of_two else []
         parts.append(columns)
     seen = Judged(*map(np.concatenate, zip(*parts, strict=True)))
-    return seen, [*classes.names, *others], squares / len(seen.given)
+    return seen, [*classes.values.tolist(), *others], squares / len(seen.given)
+
+
+def _places(model: Model, labels: AnyArray) -> npt.NDArray[np.int32]:
+    """Place of the class of each label; -1 if the model does not know it.
+
+    A novelty model that knows the label of ordinary rows takes all others for novel.
+    """
+    places = Classes(model.classes).of(labels).astype(np.int32)
+    ordinary = model.origin.get("ordinary")
+    if ordinary is None or model.task != "novelty":
+        return places
+    if label_number(ordinary) is not None:  # else labels may be 1 and -1 already
+        places[:] = 0
+    places[Classes(np.array([ordinary], dtype=object)).of(labels) == 0] = 1
+    return np.maximum(places, 0)
 
 
 def _at_rate(

@@ -38,7 +38,7 @@ from ooc_fw.model.record import load_model
 from ooc_fw.options import ConvertOptions, ModelOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import few_rows
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_words
 from ooc_fw.training.prepare import prepare
 
 Advice: TypeAlias = tuple[str, ...]  # a sentence, perhaps empty, and options for the next command
@@ -90,6 +90,9 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
     n_missing = source.n_rows - counts.total()
     are_numbers = not any(isinstance(label, str) for label in counts)
     advice = [*_on_source(source, n_bad, len(classes), n_missing, are_numbers=are_numbers)]
+    if len(classes) == 1 and not source.targets:
+        sentence = f"all labels are {format_words(counts)}: a model can tell what is unlike them"
+        advice.append((sentence, "--task", "novelty"))
     if not source.targets and len(classes) <= _MOST_CLASSES:
         advice += [(sentence,) for sentence in common.imbalance(classes)]
         if source.scaling is None and len(classes) > 1 and n_bad == 0:

@@ -89,19 +89,21 @@ def _is_own(path: Path) -> bool:
 
 def describe_model(model: Model, name: str) -> dict[str, Any]:
     """Describe the model in the file `name`; gaps are those of the worst classifier."""
-    scope = None if model.certified_gap is None else "all"
+    scope = None
+    if model.certified_gap is not None:
+        scope = "all" if model.n_weighted is None else "weighted"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         scope = "chunk"  # the rows that the stream keeps, and the last chunk
     elif model.kind != "exact":
         scope = "span"
-    origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as"))
+    origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as", "ordinary"))
     if model.table is not None:
         origin["label"] = json.loads(model.table)["label"]
     origin |= model.origin
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
-    same = ("C", "n_features", "certified_gap", "n_weighted", "status", "task")
+    same = ("C", "threshold", "n_features", "certified_gap", "n_weighted", "status", "task")
     advice = f"resume the run with the command that began it and --resume {name}"
     return {
         "kind": "model",
@@ -109,6 +111,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         **kernel,
         **{each: getattr(model, each) for each in same},
         "model_kind": model.kind,
+        "weights": None if model.penalties is None else "by class or row",
         "n_support": len(model.support_vectors),
         "sampled_gap": model.sampled_gap if model.certified_gap is None else None,
         "gap_scope": scope,

@@ -123,7 +123,7 @@ def _learn(
             labels, rows = chunk
             source = rows_source(rows, name, labels)
             if classes is None:
-                classes = read_classes(source)
+                classes = read_classes(source, least=2)
             if stream is None:
                 without_offsets(source)  # warns if different values are equal in float32
                 with Waiting("statistics", source.n_rows, quiet=args.quiet) as tell:
@@ -181,5 +181,5 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
             check_unweighted(rows)
             parts = iter_blocks(rows, 0, rows.n_rows, chunk_bytes(args.memory_limit))
             labelled = ((rows.labels(start, start + len(part)), part) for start, part in parts)
-            classes = read_classes(rows) if before is None else Classes(before.classes)
+            classes = read_classes(rows, least=2) if before is None else Classes(before.classes)
             yield Chunks(labelled, classes, before or rows)

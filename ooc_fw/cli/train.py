@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
             options = resumed.options(options)
         ordinary = None
         if args.ordinary is not None:
-            _, ordinary, words = ordinary_rows(source, args.ordinary)
+            label, ordinary, words = ordinary_rows(source, args.ordinary)
+            source.origin = {**source.origin, "ordinary": label}
             common.say(args, words)
         checkpoint = None
         if args.checkpoint is not None:

@@ -112,8 +112,8 @@ class ArrayEncoder(readers.Encoder):
             k = int(wrong[0])
             raise InputError(
                 f"{place(int(rows.row_numbers()[k]))}: the value in "
-                f"{self.column_name(rows.indices[k])} is {rows.data[k]:g}: not finite, beyond "
-                f"float32 (3.4e38), or too low for log1p; replace it"
+                f"{self.column_name(rows.indices[k])} is "
+                f"{readers.fault_of(rows.data[k])}; replace it"
             )
         if not self.labelled:
             labels = np.zeros(len(rows))

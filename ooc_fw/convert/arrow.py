@@ -18,7 +18,7 @@ from pyarrow import dataset, parquet, types
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers, tables
 from ooc_fw.convert.readers import Place, Words
-from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
+from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table, listed
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.rows import Float64Array
@@ -180,6 +180,12 @@ class CSVTable(TextInput, Table):
         given = [*self._given]
         nameless: list[str] | None = None
         if given and not {*names} <= {*given}:  # else the first line has these names
+            others = [name for name in names if name not in given]
+            if 2 * len(others) < len(names):
+                raise InputError(
+                    f"the first line of {self.name} names the columns, but {listed(others)} is not "
+                    f"among the names that are given (--names, or those of training); correct it"
+                )
             if len(names) > len(given) or (len(names) < len(given) and not self._is_later):
                 raise InputError(
                     f"{self.name} has {len(names)} columns without names, and {len(given)} names "

@@ -303,6 +303,11 @@ class _Conversion:
         if self.n_columns > n_features:
             n_more = self.n_columns - n_features
             self.notes.append(f"{n_more} features beyond {n_features} are left out")
+        partly = self.options.labels_as is not None  # later rows may lack some labels of training
+        for sentence in encoder.labels.unused(self.name, partly=partly) if encoder.labelled else ():
+            if partly:
+                raise InputError(f"{sentence}: correct this name, or leave it out")
+            self.notes.append(sentence)
         origin = dict(encoder.origin)
         if encoder.labels.labels_as is not None and encoder.labelled:
             origin["labels_as"] = encoder.labels.labels_as

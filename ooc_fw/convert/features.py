@@ -30,7 +30,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_words
 
 MAX_CATEGORIES = 4096  # most words in a column of --one-hot; with more it probably holds names
 MAX_CELLS = 1 << 25  # most words x folds x classes for a column of --target-encode, 8 bytes each
@@ -129,13 +129,15 @@ class TableEncoder(Encoder):
             sums = np.stack([np.nansum(values, axis=0), missing.sum(axis=0)])
         for row, j in np.argwhere(wrong)[:1].tolist():
             name = record.columns[j]
-            what = f"{values[row, j]:g}: not finite, beyond float32, without log1p, or not a date; "
-            if np.isnan(values[row, j]):
-                what = f"missing; convert with --impute mean or --drop {name}, or "
-            raise InputError(
-                f"{place(int(kept[row]))}: the value in column {name!r} is {what}correct or delete "
-                f"the row"
-            )
+            what = f"{readers.fault_of(values[row, j])}; correct or delete the row"
+            if name in record.dates and np.isinf(values[row, j]):
+                what = "not a date; correct or delete the row"
+            if np.isnan(values[row, j]) and self._learns:
+                what = f"missing; convert with --impute mean or --drop {name}, or delete the row"
+            elif np.isnan(values[row, j]):
+                what = f"missing, and {self._name} was converted without --impute mean; leave "
+                what += "such rows out, or train on a file that was converted with it"
+            raise InputError(f"{place(int(kept[row]))}: the value in column {name!r} is {what}")
         numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
         numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
         words = [columns[name] for name in record.encodings]
@@ -248,9 +250,10 @@ class TableEncoder(Encoder):
         """Yield a sentence for each column with categories that the training rows lack."""
         for name, codes in self._words.items():
             if codes.n_unknown:
+                unknown = format_words(sorted(codes.unknown))
                 yield (
                     f"column {name!r}: {codes.n_unknown} of {self._n_rows} rows have a "
-                    f"category that {self._name} lacks ({_shown(codes)}); {self._without(name)}"
+                    f"category that {self._name} lacks ({unknown}); {self._without(name)}"
                 )
 
     def check_known(self) -> None:
@@ -260,17 +263,12 @@ class TableEncoder(Encoder):
         """
         for name, codes in self._words.items():
             if 1 < codes.n_rows == codes.n_unknown:
+                unknown = format_words(sorted(codes.unknown))
                 raise InputError(
                     f"column {name!r}: {self._name} knows the category of none of {codes.n_rows} "
-                    f"rows ({_shown(codes)}); see whether columns are swapped, or train with these "
+                    f"rows ({unknown}); see whether columns are swapped, or train with these "
                     f"categories"
                 )
-
-
-def _shown(codes: WordCodes) -> str:
-    """Some of the unknown words."""
-    more = ["..."] * (len(codes.unknown) > readers.MAX_SHOWN)
-    return ", ".join([*map(repr, sorted(codes.unknown[: readers.MAX_SHOWN])), *more])
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:

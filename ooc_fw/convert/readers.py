@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ooc_fw.data.labels import label_map, label_number, new_label
+from ooc_fw.data.labels import label_map, label_number, new_label, old_name
 from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.system.errors import InputError, format_label
+from ooc_fw.system.errors import InputError, format_label, format_words
 from ooc_fw.system.threads import cpu_count
 
 if TYPE_CHECKING:
@@ -88,6 +88,14 @@ def are_wrong(values: AnyArray, log1p: bool) -> AnyArray:
     return wrong | ~(values > -1) if log1p else wrong
 
 
+def fault_of(value: float) -> str:
+    """A value that is wrong, and why."""
+    why = "beyond float32 (3.4e38)" if np.isfinite(value) else "not finite"
+    if abs(value) <= np.finfo(np.float32).max:
+        why = "not above -1, so that it has no log1p"
+    return f"{value:g}: {why}"
+
+
 class WordCodes:
     """Codes of words: of the given ones and, if it `grows`, of new ones in the order they come.
 
@@ -148,6 +156,8 @@ class LabelNumbers:
         self._are_words = len(words) > 0  # even if all of these are numbers
         self.labels_as = labels_as
         self._new = None if labels_as is None else label_map(labels_as)
+        self._unused = {*(self._new or ())} - {"*"}  # names in the map that no label so far has
+        self._old: set[str] = set()  # some of the labels before they were renamed
 
     def keep_words(self) -> None:
         """Take labels as words that are not from text; new names count as text."""
@@ -170,6 +180,9 @@ class LabelNumbers:
             used, rows = np.unique(labels.codes, return_index=True)
             for code, row in zip(used.tolist(), rows.tolist(), strict=True):
                 old = names[code]
+                self._unused.discard(old_name(old, self._new))
+                if len(self._old) < MAX_CLASSES:
+                    self._old.add(old)
                 word = new_label(old, self._new)
                 if word is None:
                     raise InputError(
@@ -178,6 +191,18 @@ class LabelNumbers:
                 names[code] = word
         self._are_coded = True
         return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
+
+    def unused(self, name: str, *, partly: bool) -> Iterator[str]:
+        """Yield a sentence if no label of the input `name` has any of the names that are renamed.
+
+        With `partly`, also if some of these names are unused.
+        """
+        names = {*(self._new or ())} - {"*"}
+        if self._unused and (partly or self._unused == names):
+            yield (
+                f"no label in {name} is {format_words(sorted(self._unused))}, as --labels-as has "
+                f"it; the labels are {format_words(sorted(self._old))}"
+            )
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Return the value for each code, and the words for the values; None if not needed.

@@ -188,8 +188,10 @@ class TableRecord:
 
     def options_of(self, options: ConvertOptions) -> ConvertOptions:
         """Options that read a table with a header, or without one, like that of training."""
-        names = options.names or self.names
-        header = options.header if self.header or names else bool(options.header)
+        names = options.names or (() if options.header else self.names)
+        header = options.header if self.header else bool(options.header)
+        if names:  # they say by themselves whether the first line has them
+            header = None
         return replace(options, header=header, names=names)
 
     @staticmethod

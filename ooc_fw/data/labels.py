@@ -23,7 +23,7 @@ from ooc_fw.data.formats import as_text
 from ooc_fw.data.rows import AnyArray, Codes, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import split_pairs
-from ooc_fw.system.errors import DamageError, InputError, format_label, format_labels
+from ooc_fw.system.errors import DamageError, InputError, format_label, format_labels, format_words
 
 LABEL_ROWS = 1 << 14  # rows whose labels are read together
 # A file with more different labels probably has targets of a regression. As classes they would need
@@ -163,6 +163,16 @@ def _is_missing(label: object) -> bool:
     return as_text(label).strip() in MISSING_LABELS
 
 
+def unknown_labels(classes: Classes, found: Sequence[Any], name: str, way: str = "") -> InputError:
+    """Error for labels of `name` of which none is a class."""
+    known = format_words(classes.values.tolist())
+    way = way or "name other labels, or rename them (convert --labels-as)"
+    return InputError(
+        f"no label in {name} is a class of the model (known: {known}; found: "
+        f"{format_words(found)}); {way}"
+    )
+
+
 def coded_labels(codes: Any, values: AnyArray, name: str) -> ReadArray:
     """Labels from an array of places in `values`, which may be in a file; -1 is a missing label."""
     values = typed(values, name)
@@ -192,12 +202,18 @@ def label_map(text: str) -> dict[str, str]:
 
 def new_label(old: str, new: Mapping[str, str]) -> str | None:
     """New word for a label; None if the map lacks it, or leaves unclear if it is new already."""
-    number = label_number(old)
-    place = Classes(_words([*new])).place(old if old in new or number is None else number)
-    if place >= 0:
-        return [*new.values()][place]
+    name = old_name(old, new)
+    if name != "*":
+        return new[name]
     word = old if new.get("*") == "*" else new.get("*")
     return None if old != word and old in new.values() else word
+
+
+def old_name(old: str, new: Mapping[str, str]) -> str:
+    """The name of a label in the map, as it is written or by its number; else ``*``."""
+    number = label_number(old)
+    place = Classes(_words([*new])).place(old if old in new or number is None else number)
+    return "*" if place < 0 else [*new][place]
 
 
 def renamed(labels: Any, text: str) -> ReadArray:
@@ -255,17 +271,17 @@ def iter_labels(source: RowSource) -> Iterator[tuple[int, AnyArray]]:
         yield start, typed(labels, source.name)
 
 
-def encode_labels(source: RowSource) -> tuple[Classes, Codes]:
+def encode_labels(source: RowSource, least: int = 1) -> tuple[Classes, Codes]:
     """Return `read_classes`, and the code of each row's label."""
-    classes = read_classes(source)
+    classes = read_classes(source, least)
     codes = np.empty(source.n_rows, dtype=np.int16)
     for start, labels in iter_labels(source):
         codes[start : start + len(labels)] = classes.of(labels)
     return classes, codes
 
 
-def read_classes(source: RowSource) -> Classes:
-    """All different labels of a source; InputError if they cannot be classes."""
+def read_classes(source: RowSource, least: int = 1) -> Classes:
+    """All different labels of a source; InputError if they cannot be classes, or are too few."""
     if source.targets:
         raise InputError(
             f"the labels of {source.name} are marked as targets; train with --task regression "
@@ -285,10 +301,10 @@ def read_classes(source: RowSource) -> Classes:
                 f"with --task regression (FrankWolfeSVR in Python) if they are targets"
             )
     assert classes is not None  # every source has rows
-    if len(classes) == 1:
+    if len(classes) < least:
         raise InputError(
             f"all rows of {source.name} have the label {classes.names[0]}, which is one class; "
-            f"training needs rows of two classes"
+            f"training needs rows of two classes, except for --task novelty"
         )
     return classes
 

@@ -110,7 +110,8 @@ class RowSource(ExitStack):
     # by labels, there are "categories" and "codes", too; see `ooc_fw.data.encoded`.
     beside: dict[str, Sliceable]
     n_input: int  # number of rows of that input
-    # What is known of where rows and labels come from: "x_name", "label" and "labels_as".
+    # What is known of where rows and labels come from: "x_name", "label", "labels_as" and
+    # "ordinary", the label of the rows that a novelty model learns.
     origin: Mapping[str, str] = MappingProxyType({})
     # Function and arguments that open the same rows in another process; None for rows in RAM.
     recipe: tuple[Any, ...] | None = None

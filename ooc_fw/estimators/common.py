@@ -27,7 +27,7 @@ from ooc_fw.data.containers import (
     names_of_frame,
     without_column,
 )
-from ooc_fw.data.labels import LARGEST_LABEL, check_labels, typed
+from ooc_fw.data.labels import LARGEST_LABEL, check_labels, renamed, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
@@ -81,8 +81,8 @@ certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
     otherwise 1, with a warning.
 gap_scope_ : str
-    "all" if the gap is to the optimum, "span" if it is to the best weights of the landmarks,
-    "chunk" after `partial_fit`: it holds for the rows in memory.
+    "all" if the gap is to the optimum, "weighted" if other rows have weight 0, "span" if it is to
+    the best weights of the landmarks, "chunk" after `partial_fit`: for the rows in memory.
 n_iter_, n_features_in_ : int
     Iterations and columns.
 feature_names_in_ : ndarray of object, shape (n_features,)
@@ -261,7 +261,9 @@ class Trainer(BaseEstimator):
         """Answers, predictions and weights of the rows `X`; `read` finds the answers in a file."""
         check_is_fitted(self)
         if is_array(y) and (isinstance(X, RowSource) or not is_out_of_core(X)):
-            return y, self.predict(X), weights
+            joined = self.model_.origin.get("labels_as")
+            answers = y if joined is None else renamed(typed(y, "y"), joined)[:]
+            return answers, self.predict(X), weights
         like = self.model_.origin
         with borrow_source(X, y, like=like, missing_labels="drop") as source:
             if X is not source and isinstance(source, SubsetSource):

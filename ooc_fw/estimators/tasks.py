@@ -21,7 +21,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
 
 from ooc_fw.data.containers import without_column
-from ooc_fw.data.labels import Classes, check_labels, read_targets, typed
+from ooc_fw.data.labels import Classes, check_labels, read_targets, typed, unknown_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import CSRRows, Float64Array
@@ -155,18 +155,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """Accuracy on `X`; the labels are `y`, or those in the file `X` if `y` is None."""
-        *labels, weights = self._compared(X, y, sample_weight, self._labels_of)
-        if self.classes_.dtype.kind == "f":  # scikit-learn takes fractions for targets
-            labels = [Classes(self.classes_).of(each) for each in labels]
-        return float(accuracy_score(*labels, sample_weight=weights))
-
-    def _labels_of(self, source: RowSource) -> npt.NDArray[Any]:
-        """Labels of a file, as classes if only one of both are words."""
-        labels = typed(source.labels(0, source.n_rows), source.name)
-        check_labels(labels, 0, source.name)
+        given, found, weights = self._compared(X, y, sample_weight, _labels_of)
+        labels = typed(given, "y").ravel()
+        check_labels(labels, 0, "y")
         known = Classes(self.classes_)
-        same = Classes(labels).are_words == known.are_words
-        return labels if same else np.asarray(known.values[known.codes(labels, source.name)])
+        codes = known.of(labels)
+        if (codes < 0).all():
+            raise unknown_labels(known, np.unique(labels).tolist(), "y")
+        return float(accuracy_score(codes, known.of(found), sample_weight=weights))
 
     def partial_fit(self, X: Any, y: Any = None, classes: npt.ArrayLike | None = None) -> Self:
         """Update the model with a chunk of rows, which are not needed again.
@@ -227,6 +223,12 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         if first:
             self._name_features()
         return self
+
+
+def _labels_of(source: RowSource) -> npt.NDArray[Any]:
+    labels = typed(source.labels(0, source.n_rows), source.name)
+    check_labels(labels, 0, source.name)
+    return labels
 
 
 def _rows_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:

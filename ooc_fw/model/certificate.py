@@ -50,7 +50,9 @@ _ADVICE = "give the file it was trained on"
 class ModelCertificate:
     """The gap of a model, from a pass over its training rows."""
 
-    gap_scope: str  # "all": the gap is to the optimum; "span": to the best weights of the landmarks
+    # "all": the gap is to the optimum, or to that of the "weighted" rows, if others have weight 0;
+    # "span": to the best weights of the landmarks.
+    gap_scope: str
     classifiers: list[dict[str, Any]]  # numbers of each binary classifier, by name
 
     @property
@@ -95,9 +97,11 @@ def certify_model(
     problem = _problem_of(model, source, penalties)
     _check_training_rows(model, source, problem.row_classes)
     with model.engine(threads, sparse=source.sparse) as engine:
-        if exact:
-            return _certify_exact(model, problem, engine, dask, tell)
-        return _certify_span(model, problem, engine, dask, tell)
+        certified = _certify_exact if exact else _certify_span
+        found = certified(model, problem, engine, dask, tell)
+    if found.gap_scope == "all" and source.n_rows < n:
+        return replace(found, gap_scope="weighted")
+    return found
 
 
 def _problem_of(model: Trained, source: RowSource, penalties: Float64Array | None) -> Problem:

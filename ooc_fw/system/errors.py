@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
+from itertools import islice
 from numbers import Integral, Real
 from types import FrameType
 from typing import Any, Self
@@ -58,6 +59,13 @@ def format_label(value: Any) -> str:
 def format_labels(values: Iterable[Any]) -> str:
     """Labels in the usual form, with commas between them."""
     return ", ".join(map(format_label, values))
+
+
+def format_words(values: Iterable[Any], most: int = 5) -> str:
+    """The first labels with commas between them; words are in quotes."""
+    first = [*islice(values, most + 1)]
+    shown = [repr(str(one)) if isinstance(one, str) else format_label(one) for one in first[:most]]
+    return ", ".join(shown + ["..."] * (len(first) > most))
 
 
 def format_value(value: object, most: int | None = None) -> str:

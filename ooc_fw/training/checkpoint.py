@@ -28,7 +28,7 @@ from ooc_fw.problem import Problem
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Solution, Status, StepKind, Warm, Work
 from ooc_fw.solver.surroundings import Checkpoint
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_label
 from ooc_fw.system.files import with_content
 from ooc_fw.training.streams import solutions_of
 
@@ -127,11 +127,18 @@ class Resumed:
         If the checkpoint belongs to another run, an InputError names the differences.
         """
         this = identity(problem, options)
-        for kind, old in self.run["identity"].items():
+        for kind in ("options", "data", "kernel"):  # each may change those after it
+            old = self.run["identity"][kind]
             new = this[kind]
             differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             if differing:
-                words = [f"{key} {old.get(key)!r} (now {new.get(key)!r})" for key in differing]
+                sums = "labels", "penalties", "rows"  # their checksums tell people nothing
+                words = [
+                    key
+                    if key in sums
+                    else f"{key} {format_label(old.get(key))} (now {format_label(new.get(key))})"
+                    for key in differing
+                ]
                 other = "another kernel" if kind == "kernel" else f"other {kind}"
                 raise InputError(
                     f"the checkpoint {self.path} was made with {other}: {', '.join(words)}; give "

@@ -120,7 +120,7 @@ def check_options(task: str, options: TrainOptions) -> None:
 def why_exact(options: TrainOptions) -> str | None:
     """Why the options alone make the model exact; None if this depends on the rows."""
     reasons = {
-        "as asked": options.exact,
+        "the kind is given": options.exact,
         f"method {options.method}": options.method != "auto",
         f"the {options.lmo} oracle": options.lmo != "auto",
         "the start from the farthest pair": options.start != "random",
@@ -151,7 +151,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     if reason is not None:
         return plan_exact(problem, options, session, kind=f"exact: {reason}")
     if options.landmarks is not None:
-        return plan_span(problem, options, session, options.landmarks, ": as asked")
+        return plan_span(problem, options, session, options.landmarks, ": their number is given")
     memory = _least_memory(workload(problem, options, session), options)
     if memory.landmarks:
         why = ": an exact model does not fit into memory"

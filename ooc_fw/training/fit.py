@@ -70,7 +70,9 @@ class Fit:
     model: Model
     pairs: list[PairSolution]  # classes and solution of each classifier of an exact model
     landmarks: LandmarkSolution | None  # the solution of a landmark model
-    gap_scope: str  # "all": the gap is to the optimum; "span": to the best weights of the landmarks
+    # "all": the gap is to the optimum, or to that of the "weighted" rows, if others have weight 0;
+    # "span": to the best weights of the landmarks.
+    gap_scope: str
     noted: int | None = None  # number of a signal that came during the run or after it
 
     @property
@@ -140,6 +142,8 @@ def fit(
         plan, landmarks = train_span(spanned, plan, session, warm)
         scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
+    if scope == "all" and model.n_weighted is not None:
+        scope = "weighted"
     if problem.part is not None:
         rows = problem.part.rows
         pairs = [

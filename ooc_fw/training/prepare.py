@@ -200,7 +200,7 @@ def _answers(
         return {"targets": read_targets(source)}, threads
     if source.n_rows > 1 << 22:  # so many labels may exceed the limit by themselves
         check_memory(source, options, weighted=weighted)
-    classes, codes = encode_labels(source)
+    classes, codes = encode_labels(source, least=2)
     n_classifiers = classifiers_of(len(classes))
     threads = check_memory(source, options, n_classifiers=n_classifiers, weighted=weighted)
     return {"codes": codes, "class_labels": classes.values}, threads

@@ -102,7 +102,7 @@ def ordinary_rows(source: RowSource, label: Any = None) -> tuple[str, npt.NDArra
     classes, codes = encode_labels(source)
     place = int(np.bincount(codes).argmax()) if label is None else classes.place(label)
     word = format_label(label) if place < 0 else classes.names[place]
-    if place < 0 or (label is None and len(classes) > 2):
+    if place < 0 or (label is None and len(classes) != 2):
         fault = f"no row of {source.name} has the label {word}"
         if label is None:
             fault = f"{source.name} has {len(classes)} different labels, but novelty needs two"

@@ -288,6 +288,8 @@ class _Search:
             signal = signal_of(interrupt)
             _, fitted = self.best
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
+        if self.ordinary is not None:
+            fitted.model.origin["ordinary"] = self.ordinary
         about = self.metric, self.ordinary, len(self.learned), signal or fitted.signal
         return TuneResult(self.points, self.best[0], fitted, *about)
 

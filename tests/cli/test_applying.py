@@ -177,7 +177,7 @@ def test_labels_are_the_same_whichever_way(ooc_fw, paths, monkeypatch, name, for
     label = ["--label", "kind"] * ("outside" in name and form == "cells.h5ad")
     own = ooc_fw("evaluate", path, form, *label, "--json")
     if "joined" in form and not joins:
-        assert "have labels unknown to the model (other)" in own.err
+        assert "have labels unknown to the model ('other')" in own.err
     else:
         assert own.done().json()["accuracy"] == pytest.approx(accuracy)
     if form == MODELS[name].split()[0]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ooc_fw import load_model, open_dataset, train_test_split
+from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset, train_test_split
 from ooc_fw.convert.writer import split
 from ooc_fw.data.opening import draw_test_rows
 from tests.support.contracts import to_dense
@@ -81,6 +81,82 @@ def test_new_labels_are_kept_in_the_file_and_in_files_like_it(ooc_fw, here):
     ooc_fw("train", "new.h5", "-o", "n.h5").done()
     assert load_model("n.h5").classes.tolist() == [-1, 1]
     ooc_fw("verify", "like.h5").done()
+
+
+ROWS = "0,tcp,5,normal.\n1,udp,6,smurf.\n2,tcp,7,normal.\n3,udp,8,neptune.\n" * 30
+NAMES = "duration,protocol,src_bytes,label"
+
+
+@pytest.fixture
+def network(ooc_fw, here):
+    """A table without a header, converted and learned with labels that are joined."""
+    Path("net.csv").write_text(ROWS)
+    table = "--names", NAMES, "--label", "label", "--one-hot", "protocol"
+    ooc_fw("convert", "net.csv", "net.h5", *table, "--labels-as", "normal.=0,*=1").done()
+    ooc_fw("train", "net.h5", "-o", "net.model.h5").done()
+
+
+def test_joined_names_that_no_row_has_are_told(ooc_fw, network):
+    """Later rows may lack some of the labels, but not all of those that the map names."""
+    Path("later.csv").write_text(ROWS.replace("normal.", "normal"))
+    for like in ("net.h5", "net.model.h5"):
+        command = "convert", "later.csv", "later.h5", "--like", like
+        said = "note: no label in later.csv is 'normal.', as --labels-as has it; the labels are "
+        assert f"{said}'neptune.', 'normal', 'smurf.'" in ooc_fw(*command).done().err
+        ooc_fw(*command, "--labels-as", "normal=0,smruf.=1,*=1").assert_refused("is 'smruf.'")
+        assert "note: no label" not in ooc_fw("convert", "net.csv", *command[2:]).done().err
+
+
+def test_the_fault_of_a_header_and_of_missing_values_is_named(ooc_fw, network):
+    like = "convert", "later.csv", "later.h5", "--like", "net.h5"
+    Path("later.csv").write_text(NAMES.replace("src", "scr") + "\n" + ROWS)
+    said = "first line of later.csv names the columns, but scr_bytes is not"
+    ooc_fw(*like).assert_refused(said)
+    ooc_fw("predict", "net.model.h5", "later.csv").assert_refused(said)
+    ooc_fw(*like, "--header").assert_refused("lacks column 'src_bytes'")
+    Path("later.csv").write_text(NAMES + "\n" + ROWS)
+    ooc_fw(*like, "--header").done()
+    Path("later.csv").write_text(ROWS.replace(",5,", ",,"))
+    for command in (like, ("predict", "net.model.h5", "later.csv")):
+        ooc_fw(*command).assert_refused("'src_bytes' is missing, and net", "or train on a file")
+
+
+def test_novelty_learns_and_judges_one_class(ooc_fw, network):
+    """A file of one class is split, and the label of ordinary rows is known to the model."""
+    Path("one.csv").write_text("".join(f"{k},{k % 7},normal\n" for k in range(200)))
+    Path("two.csv").write_text("".join(f"{k},{k % 7},normal\n{k},{k},odd\n" for k in range(50)))
+    for name in ("one", "two"):
+        table = f"convert {name}.csv {name}.h5 --names a,b,label --label label"
+        ooc_fw(*table.split()).done()
+    ooc_fw("split", "one.h5", "part.h5", "rest.h5").done()
+    found = ooc_fw("info", "part.h5", "--json").json()
+    assert found["next"] == ["ooc-fw train part.h5 --task novelty"]
+    for data in ("part.h5", "two.h5"):
+        learn = "train", data, "--task", "novelty", "--ordinary", "normal", "-o", "one.model.h5"
+        ooc_fw(*learn).done()
+        found = ooc_fw("evaluate", "one.model.h5", "two.h5", "--json").json()
+        assert [each["support"] for each in found["classes"].values()] == [50, 50]
+    about = ooc_fw("info", "one.model.h5", "--json").json()
+    assert (about["ordinary"], about["gap_scope"]) == ("normal", "weighted")
+    assert ooc_fw("certify", "one.model.h5", "two.h5", "--json").json()["gap_scope"] == "weighted"
+    # Of the labels 0 and 1, the label 1 is novel if 0 is ordinary.
+    learn = "train", "net.h5", "--task", "novelty", "--ordinary", "0", "-o", "zero.h5"
+    ooc_fw(*learn).done()
+    found = ooc_fw("evaluate", "zero.h5", "net.h5", "--json").json()
+    assert [each["support"] for each in found["classes"].values()] == [60, 60]
+
+
+def test_labels_in_memory_are_joined_like_those_of_the_file(ooc_fw, network):
+    with open_dataset("net.h5") as source:
+        X = to_dense(source.read(0, 120))
+        ids = source.row_ids(0, 120)
+    raw = np.array([line.split(",")[-1] for line in ROWS.split()])[ids]
+    model = FrankWolfeSVC().fit("net.h5")
+    X = pd.DataFrame(X, columns=model.model_.columns)
+    assert model.score(X, raw) == model.score("net.h5") == model.score(X, 1 * (raw != "normal."))
+    model = FrankWolfeSVC().fit("d.h5")
+    with pytest.raises(InputError, match=r"no label in y is a class .*\(known: -7, 3; found: 5\)"):
+        model.score("d.h5", np.full(model.model_.n_rows, 5))
 
 
 # -- split -----------------------------------------------------------------------------------------

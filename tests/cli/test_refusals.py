@@ -26,6 +26,9 @@ convert d.txt new.h5 --n-features 67108865 => --n-features: must be => at most 6
 convert d.txt new.h5 --seed -1 => --seed: must be a whole number
 convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
 convert t.csv new.h5 --label label --labels-as 4=2 => has the label 3
+convert t.csv new.h5 --label label --labels-as 4=2,*=1 => label in t.csv is '4' => labels are '3'
+convert d.txt new.h5 --labels-as=-7=1,-8=1,3=2 => no label in d.txt is '-8', as => '-7', '3'
+convert people.csv new.h5 --like people.h5 --labels-as god=1,*=2 => is 'god', as => 'good': correct
 convert t.csv new.h5 --label label --labels-as normal. => must be LABEL=NEW
 convert t.csv new.h5 --label label --labels-as a=1,a=2 => each label once
 convert t.csv new.h5 --label label --labels-as a=NA,*=b => not 'a=NA,*=b'
@@ -70,6 +73,7 @@ train d.h5 --checkpoint-every 5s => --checkpoint-every goes with --checkpoint FI
 train d.h5 -o new.h5 --checkpoint new.h5 => would both be
 train d.h5 --resume none.ckpt => there is no model file none.ckpt
 train d.h5 --resume d.h5 => it holds data
+train d.h5 --labels labels.npy --resume run.ckpt --C 7 --quiet => other options: C 1 (now 7); give
 train reversed.h5 --resume run.ckpt --quiet => run.ckpt was made with other data
 train d.h5 --landmarks 5 => --landmarks: must be auto, none or a whole number of at least 20
 train d.h5 --landmarks 40 --exact => --landmarks 40 and --exact contradict each other
@@ -172,17 +176,17 @@ predict d.h5 d.h5 => ooc-fw train
 predict lines.h5 d.h5 => line breaks => give -o FILE.csv
 predict people.model.h5 no-age.csv => no-age.csv lacks column 'age', which people.model.h5 needs
 predict people.model.h5 word.csv => word.csv, line 2: column 'age' does not hold a number but 'old'
-predict people.model.h5 huge.csv => not finite, beyond float32, without log1p
+predict people.model.h5 huge.csv => column 'age' is 1e+300: beyond float32 (3.4e38); correct
 predict people.model.h5 header.csv => header.csv has no rows; give a table with rows in it
 predict people.model.h5 d.txt => add or rename what is missing
 predict people.model.h5 people.csv --dask threads => --dask is not for tables
 
 evaluate m.h5 d.h5 --positive attack => --positive attack: m.h5 knows -7 and 3
 evaluate m.h5 X.npy => X.npy has no labels
-evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: no, yes)
+evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: 'no', 'yes')
 evaluate m.h5 other.txt => no label in => (known: -7, 3; found: 5) => --label
 evaluate m.h5 d.h5 --figure new.gif => has to end in .png, .svg or .pdf, not new.gif
-evaluate novel.h5 d.h5 --labels words.npy => known: -1, 1; found: no, yes => --labels-as
+evaluate novel.h5 d.h5 --labels words.npy => 1; found: 'no', 'yes'); if no is => 'no=1,*=-1'
 evaluate numbers.h5 d.h5 --labels words.npy => predicts numbers, but the labels of d.h5 are words
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
 evaluate m.h5 d.txt --label z => --label has no meaning for d.txt

@@ -151,7 +151,7 @@ CELLS = [
     (b"a,b,y\r1,2,x\r3,4,z\r", Y, r"line 1: a carriage return stands alone"),
     (b"a,y\n1,caf\xe9\n", Y, "line 2: it is not UTF-8 text; convert it"),
     ("", Y, r"is empty"),
-    (TIMES, {**Y, "dates": ["t"], "impute": "mean"}, "line 4: .* 't' is inf: .* not a date"),
+    (TIMES, {**Y, "dates": ["t"], "impute": "mean"}, "line 4: .* 't' is not a date"),
 ]
 MANY_WORDS = [
     ("a,y\n" + MANY, {**Y, "one_hot": ["a"]}, "'a' of .* than 4096 different words, .* --drop"),
