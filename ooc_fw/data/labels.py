@@ -223,8 +223,9 @@ def renamed(labels: Any, text: str) -> ReadArray:
     """
     new = label_map(text)
 
-    def rename(label: Any) -> Any:
-        return label if _is_missing(label) else new_label(format_label(label), new) or label
+    def rename(label: Any) -> Any:  # a word, since new labels are words
+        word = format_label(label)
+        return label if _is_missing(label) else new_label(word, new) or word
 
     def read(start: int, stop: int) -> AnyArray:
         given = typed(labels[start:stop], "the file").tolist()

@@ -290,7 +290,7 @@ def checkpoint(tmp_path):
     [
         ({"C": 2.0}, r"other options: C 3 \(now 2\)"),
         ({"landmarks": 30, "method": "auto"}, "is of an exact model; leave out --landmarks"),
-        (lambda p: {"kernel": make_kernel("rbf", gamma=3.0)}, "another kernel: gamma 0.5 .now 3.0"),
+        (lambda p: {"kernel": make_kernel("rbf", gamma=3.0)}, "another kernel: gamma 0.5 .now 3."),
         (lambda p: {"source": ArraySource(p.source.read(0, N_ROWS) + 1)}, "other data: rows;"),
         (lambda p: {"codes": 1 - p.codes}, "other data: labels;"),
         (lambda p: {"penalties": np.full(N_ROWS, 3.0)}, "other data: penalties;"),
