@@ -240,7 +240,8 @@ def _parts_of_groups(
 ) -> Int64Array:
     """The part of each group; a number beyond those of the parts stands for all other rows.
 
-    Large groups come first, in random order. Each one goes where most rows of its classes lack.
+    Large groups come first, in random order. Each one goes where most rows of its classes lack; if
+    that is in several parts, where most of all rows lack.
     """
     classes = np.zeros(n_rows, dtype=np.int64) if codes is None else codes
     counts = np.zeros((groups.max() + 1, classes.max() + 1))
@@ -252,7 +253,7 @@ def _parts_of_groups(
     octaves = np.log2(np.bincount(groups)[order]).astype(np.int64)
     part_of = np.empty(len(counts), dtype=np.int64)
     for group in order[np.argsort(-octaves, kind="stable")]:
-        part = int((lacking @ counts[group]).argmax())
+        part = int((lacking @ (counts[group] + 1e-6)).argmax())
         lacking[part] -= counts[group]
         part_of[group] = part
     if len({*part_of.tolist()} & {*range(len(sizes))}) < len(sizes) or len({*part_of}) < 2:

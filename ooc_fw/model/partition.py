@@ -91,6 +91,7 @@ def _write_classes(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> None:
     """Write the rows of each class to a file of its own, in one pass."""
+    from ooc_fw.convert.spool import RowBlock
     from ooc_fw.convert.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
 
     source = problem.source
@@ -107,6 +108,7 @@ def _write_classes(
             for code in np.unique(here).tolist():
                 places = np.flatnonzero(here == code)
                 labels = np.full(len(places), float(code))
-                writers[code].append(take_rows(block, places), labels, start + places)
+                beside = {"y": labels, "row": start + places}
+                writers[code].append(RowBlock(take_rows(block, places), beside))
         for writer in writers:
             writer.finish()

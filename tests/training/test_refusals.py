@@ -56,7 +56,7 @@ taught.partial_fit(but(X, (17, 1), 1e38), y) => too large
 taught.partial_fit(X[:, :3], y) => X has 3 features, but FrankWolfeSVC is expecting 4
 taught.partial_fit(open_dataset(X[:, :3], y)) => has 3 features but the model was
 taught.partial_fit(X, but(y, 5, 8)) => row 5 of the chunk has the label
-taught.partial_fit(X, but(y, 5, np.nan)) => row 5 of the chunk
+taught.partial_fit(X, but(y, 5, np.nan)) => label of row 5 of y is missing
 taught.partial_fit(X, y[:-1]) => inconsistent numbers of samples
 taught.partial_fit(X, y, [-7, 4]) => differ from those of earlier calls
 SVC(probability=True).partial_fit(X, y, [-7, 3]).predict_proba(X) => gives no probabilities
