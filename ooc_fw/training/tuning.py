@@ -123,7 +123,8 @@ class Point:
     n_support: int = 0
     seconds: float = 0.0  # time of training and validation on all samples
     stage: int = 0  # number of the last sample that it was trained on, from 1
-    pace: float = 0.0  # time of the last training in seconds, divided by the square of its rows
+    # Time of the last training beyond that of few rows, in seconds, divided by its rows squared.
+    pace: float = 0.0
 
     def __str__(self) -> str:
         weights = ", balanced classes" if self.class_weight else ""
@@ -239,6 +240,7 @@ class _Search:
         self.problem: Any = self._read()  # the problem of these rows
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
+        self.least_s = 0.0  # time of training a candidate on few rows
         self.best: tuple[Point, Fit] | None = None  # of the last sample, with its model
 
     def _read(self) -> Any:
@@ -301,15 +303,25 @@ class _Search:
         most = min(len(np.setdiff1d(self.learned, fold)) for fold in folds)
         n_rows = min(most, _FIRST_ROWS)
         self.parts = [self._part(folds[0], n_rows)]
-        # Train once with each kernel: the first training may compile, and would seem slow.
+        # Train once with each kernel: the first training may compile, and would seem slow. Then a
+        # few rows show what a training takes at least, in particular if there are many classes.
+        few = self._part(folds[0], -(-n_rows // 4))
         for name in self.wanted.kernels:
             first = next(point for point in self.points if point.kernel == name)
             self._train(replace(first), self.parts[0])
+            started = time.perf_counter()
+            self._train(replace(first), few)
+            self.least_s = min(self.least_s or math.inf, time.perf_counter() - started)
         todo = self.points
         while todo:
             self.say(f"stage {self.stage}: {len(todo)} candidates on {n_rows} rows")
             for point in todo:
                 self._try(point)
+            if len(self.points) == self.n_first:  # the best two also count all classes the same
+                todo = [each for best in self._tried()[:2] for each in self._reweighted(best)]
+                self.points += todo
+                for point in todo:
+                    self._try(point)
             kept, larger = self._kept(n_rows, most, len(folds))
             if larger > n_rows or len(self.parts) < len(folds):
                 todo = kept
@@ -323,14 +335,19 @@ class _Search:
                 self.points += todo
 
     def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:
-        """The best third of the candidates, and the size of the next sample; both fit the time."""
+        """The best third of the candidates, and the size of the next sample; both fit the time.
+
+        The best one with weights of the classes stays, since they may help with more rows.
+        """
         tried = self._tried()
         kept = tried[: max(2, -(-len(tried) // 3))]
+        weighted = [point for point in tried if point.class_weight]
+        kept += [point for point in weighted[:1] if point not in kept]
         larger = 4 * n_rows if 6 * n_rows <= most else most
         left = max(0.0, self._search_left()) / n_parts
-        while len(kept) > 2 and _seconds(kept, larger) > left / 2:
+        while len(kept) > 2 and self._seconds(kept, larger) > left / 2:
             kept.pop()
-        seconds = _seconds(kept, larger)
+        seconds = self._seconds(kept, larger)
         if seconds > left:
             larger = int(larger * math.sqrt(left / seconds))
         return kept, larger if larger >= min(1.5 * n_rows, most) else n_rows
@@ -343,13 +360,19 @@ class _Search:
             near += [(3 * C, gamma, kernel, weights), (C / 3, gamma, kernel, weights)]
         if self.wanted.gammas is None and KERNELS[kernel].uses_gamma:
             near += [(C, 2 * gamma, kernel, weights), (C, gamma / 2, kernel, weights)]
-        if self.wanted.task == "classification" and self.metric != "accuracy":
-            near.append((C, gamma, kernel, None if weights else "balanced"))
         first = [(p.C, p.gamma) for p in self.points[: self.n_first] if p.kernel == kernel]
         least = np.min(first, axis=0) / _SPREAD
         most = np.max(first, axis=0) * _SPREAD
         points = [Point(*each, pace=point.pace) for each in near]
+        points += self._reweighted(point)
         return [p for p in points if least[0] <= p.C <= most[0] and least[1] <= p.gamma <= most[1]]
+
+    def _reweighted(self, point: Point) -> list[Point]:
+        """The same candidate with or without weights of the classes, if the metric asks for it."""
+        if self.wanted.task != "classification" or self.metric == "accuracy":
+            return []
+        weights = None if point.class_weight else "balanced"
+        return [Point(point.C, point.gamma, point.kernel, weights, pace=point.pace)]
 
     def _tried(self) -> list[Point]:
         """Candidates that were tried on the last sample, best first."""
@@ -359,7 +382,7 @@ class _Search:
     def _try(self, point: Point) -> None:
         """Train and validate a candidate on each part of the sample, if there is time."""
         n_rows = self.parts[0].problem.source.n_rows
-        if len(self.parts) * _seconds([point], n_rows) > self._search_left():
+        if len(self.parts) * self._seconds([point], n_rows) > self._search_left():
             return
         started = time.perf_counter()
         errors = []
@@ -395,7 +418,8 @@ class _Search:
             if self.best is None:
                 raise
             return None
-        point.pace = (time.perf_counter() - started) / problem.source.n_rows**2
+        seconds = time.perf_counter() - started
+        point.pace = max(0.0, seconds - self.least_s) / problem.source.n_rows**2
         return None if fitted.model.status == Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
@@ -429,6 +453,10 @@ class _Search:
             values = model.class_places(values)
         return 1 - score(self.metric, part.truth, values), model
 
+    def _seconds(self, points: Sequence[Point], n_rows: int) -> float:
+        """Expected time of training the candidates: that of few rows, and of rows squared."""
+        return len(points) * self.least_s + sum(point.pace for point in points) * n_rows**2
+
     def _search_left(self) -> float:
         """Seconds that are left for the search; the last training keeps up to half of the limit."""
         if self.best is None:
@@ -440,7 +468,7 @@ class _Search:
     def _last_seconds(self, best: Point) -> float:
         """Expected time of training on all rows, with the four models that choose a threshold."""
         factor = 1.0 if self.given.contamination is None else 3.0
-        return factor * _seconds([best], len(self.learned))
+        return factor * self._seconds([best], len(self.learned))
 
     # -- samples ---------------------------------------------------------------------------------
 
@@ -535,11 +563,6 @@ class _Search:
                 return of_all
         self.say(f"time or memory did not suffice for a model of more than {best.n_rows} rows")
         return fitted
-
-
-def _seconds(points: Sequence[Point], n_rows: int) -> float:
-    """Expected time of training the candidates on so many rows; it grows with their square."""
-    return sum(point.pace for point in points) * n_rows**2
 
 
 def score(metric: str, truth: AnyArray, values: AnyArray) -> float:

@@ -1,5 +1,7 @@
 """Choosing C and gamma: errors are those of single trainings, and time limits are kept."""
 
+import time
+
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -86,7 +88,10 @@ def test_balanced_accuracy_is_best_with_weights_of_the_classes():
     """Few rows are positive."""
     X, y = rings(900, noise=1.0)
     keep = (y == 1) | (np.arange(900) % 9 == 0)
-    found = tune(X[keep], y[keep], metric="balanced_accuracy", Cs=[0.3, 300], gammas=[0.5])
+    said = []
+    how = {"metric": "balanced_accuracy", "say": said.append}
+    found = tune(X[keep], y[keep], Cs=[0.3, 300], gammas=[0.5], **how)
+    assert "balanced classes" in " ".join(said).split("stage 2")[0]  # at once, not as a neighbour
     assert found.metric == "balanced_accuracy"
     assert found.best.class_weight == "balanced"
     predicted = found.model.predict(X[keep])
@@ -162,6 +167,19 @@ def test_a_last_model_that_is_late_gives_way_to_the_one_of_the_sample(data, monk
     result = tune(*data, Cs=[1], gammas=[0.5])
     assert (result.model.status, result.model.certified_gap) == ("sampled", None)
     assert np.unpackbits(result.model.weighted_rows)[:600].sum() == result.best.n_rows == 450
+
+
+def test_what_each_training_takes_at_least_does_not_grow_with_the_rows(data, short, monkeypatch):
+    """As for many pairs of classes: the expected time of all rows leaves room for all of them."""
+    fit_part = tuning.fit_part
+
+    def slow(*given):
+        time.sleep(0.3)
+        return fit_part(*given)
+
+    monkeypatch.setattr(tuning, "fit_part", slow)
+    found = tune(*data, Cs=[1], gammas=[0.5], max_time=10)
+    assert (found.best.n_rows, found.model.kind) == (420, "exact")
 
 
 def test_regression_is_searched_by_r2(short):
