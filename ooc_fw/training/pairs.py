@@ -114,7 +114,7 @@ class _Training:
         small = np.flatnonzero(self.n_rows <= _MOST_ROWS).tolist()
         numbers = [k for k in small if k not in self.solutions]
         usual = STEP_RULES[self.plan.options.method].takes_many and options.start == "random"
-        usual = usual and options.lmo == "auto" and options.certify and options.max_iter is None
+        usual = usual and options.lmo == "auto" and options.max_iter is None
         if not usual or not numbers:
             return
         codes = {code for k in numbers for code in self.pairs[k]}
@@ -175,8 +175,9 @@ class _Training:
         support = np.flatnonzero(alpha)
         evaluations = n * (m - n)
         method = self.plan.options.method
+        certify = self.plan.given.certify
         return Solution(
-            status=Status.CONVERGED,
+            status=Status.CONVERGED if certify else Status.SAMPLED,
             method=method,
             lmo="full",
             choice=f"method {method}, full oracle: all {m} rows are vertices",
@@ -187,8 +188,8 @@ class _Training:
             objective=certificate.objective,
             rho=certificate.rho,
             sampled_gap=certificate.certified_gap - certificate.rounding,
-            certified_gap=certificate.certified_gap,
-            pair_gap=certificate.pair_gap,
+            certified_gap=certificate.certified_gap if certify else None,
+            pair_gap=certificate.pair_gap if certify else None,
             iterations=n_rounds,
             steps=dict.fromkeys(StepKind, 0)
             | {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops},

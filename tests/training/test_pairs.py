@@ -117,6 +117,17 @@ def test_pairs_that_do_not_reach_the_gap_are_trained_in_another_way():
         assert np.isin(problem.codes[pair.solution.rows], [pair.negative, pair.positive]).all()
 
 
+def test_pairs_of_few_rows_are_trained_so_without_certificates_too():
+    """By the same steps, as `tune` trains them; they claim no gap over all rows."""
+    _, problem = make_classes(3)
+    options = TrainOptions(C=2.0, tol=1e-3, exact=True)
+    of_all = [fit(problem, replace(options, certify=certify)) for certify in (True, False)]
+    for one, other in zip(*(each.pairs for each in of_all), strict=True):
+        np.testing.assert_array_equal(one.solution.alpha, other.solution.alpha)
+        assert (other.solution.status, other.solution.certified_gap) == (Status.SAMPLED, None)
+    assert of_all[1].model.certified_gap is None
+
+
 def test_no_time_left_gives_every_pair_a_classifier():
     _, problem = make_classes(4, counts=(20, 20, 20, 20))
     session = ClockedSession([lambda state: session.stop_clock()])

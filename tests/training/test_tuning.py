@@ -174,11 +174,11 @@ def test_what_each_training_takes_at_least_does_not_grow_with_the_rows(data, sho
     fit_part = tuning.fit_part
 
     def slow(*given):
-        time.sleep(0.3)
+        time.sleep(0.7)
         return fit_part(*given)
 
     monkeypatch.setattr(tuning, "fit_part", slow)
-    found = tune(*data, Cs=[1], gammas=[0.5], max_time=10)
+    found = tune(*data, Cs=[1], gammas=[0.5], max_time=9)
     assert (found.best.n_rows, found.model.kind) == (420, "exact")
 
 
