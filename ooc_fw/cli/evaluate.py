@@ -16,7 +16,7 @@ from sklearn import metrics
 from ooc_fw.cli import common
 from ooc_fw.cli.applying import apply_model, open_model
 from ooc_fw.cli.commands import DONE
-from ooc_fw.data.labels import Classes, label_number, unknown_labels
+from ooc_fw.data.labels import Classes, label_map, label_number, unknown_labels
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
 from ooc_fw.model.prediction import DECISION_ACCURACY
@@ -96,8 +96,8 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
         if model.task == "novelty":
             name = format_label(found[0])
             name = f'"{name}"' if {*name} & {*",="} else name
-            joined = shlex.quote(f"{name}=1,*=-1")
-            way = f"if {name} is ordinary, make it 1 and others -1: convert --labels-as {joined}"
+            new = shlex.quote(f"{name}=1,*=-1")
+            way = f"if {name} is ordinary, make it 1 and others -1: convert --labels-as {new}"
         raise unknown_labels(classes, found, args.data, way)
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
@@ -106,9 +106,7 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     chosen: dict[str, Any] = {}
     if args.false_alarms is not None:
         seen, chosen = _at_rate(args, model, seen, place)
-    if "ordinary" in model.origin and not np.any(seen.given == 1):
-        sentence = "no label in %s is %r, that of ordinary rows in training: all count as novel"
-        logger.warning(sentence, args.data, model.origin["ordinary"])
+    _warn_of_labels(model, args.data, {format_label(names[k]) for k in {*seen.given.tolist()}})
     result = class_measures(seen.given, seen.found, [*map(format_label, names)]) | chosen
     if seen.positive is not None:
         ranked = (seen.positive, seen.scores)
@@ -119,6 +117,19 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     if model.calibrated:
         result["brier_score"] = brier
     return result | {"n_rows": len(seen.given)}, seen
+
+
+def _warn_of_labels(model: Model, data: str, given: set[str]) -> None:
+    """Warn if all labels `given` in `data` are one class because the others have unknown names."""
+    new = label_map(model.origin.get("labels_as", "*=*"))
+    known = [name for name in new if name != "*"]
+    rest = new.get("*")
+    if "ordinary" in model.origin:
+        known = [model.origin["ordinary"]]
+        rest = "-1"
+    if known and given == {rest}:
+        sentence = "no label in %s is %s, as in training: all labels are %s; see if this is right"
+        logger.warning(sentence, data, format_words(known), rest)
 
 
 def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, list[Any], float]:

@@ -105,6 +105,8 @@ def test_joined_names_that_no_row_has_are_told(ooc_fw, network):
         assert f"{said}'neptune.', 'normal', 'smurf.'" in ooc_fw(*command).done().err
         ooc_fw(*command, "--labels-as", "normal=0,smruf.=1,*=1").assert_refused("is 'smruf.'")
         assert "note: no label" not in ooc_fw("convert", "net.csv", *command[2:]).done().err
+    said = "no label in later.csv is 'normal.', as in training: all labels are 1"
+    assert said in ooc_fw("evaluate", "net.model.h5", "later.csv").done().err
 
 
 def test_the_fault_of_a_header_and_of_missing_values_is_named(ooc_fw, network):
@@ -136,6 +138,11 @@ def test_novelty_learns_and_judges_one_class(ooc_fw, network):
         ooc_fw(*learn).done()
         found = ooc_fw("evaluate", "one.model.h5", "two.h5", "--json").json()
         assert [each["support"] for each in found["classes"].values()] == [50, 50]
+    Path("odd.csv").write_text("a,b,label\n1,2,odd\n")
+    assert (
+        "no label in odd.csv is 'normal'"
+        in ooc_fw("evaluate", "one.model.h5", "odd.csv").done().err
+    )
     about = ooc_fw("info", "one.model.h5", "--json").json()
     assert (about["ordinary"], about["gap_scope"]) == ("normal", "weighted")
     assert ooc_fw("certify", "one.model.h5", "two.h5", "--json").json()["gap_scope"] == "weighted"
