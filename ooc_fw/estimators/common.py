@@ -261,9 +261,9 @@ class Trainer(BaseEstimator):
         """Answers, predictions and weights of the rows `X`; `read` finds the answers in a file."""
         check_is_fitted(self)
         if is_array(y) and (isinstance(X, RowSource) or not is_out_of_core(X)):
-            joined = self.model_.origin.get("labels_as")
-            answers = y if joined is None else renamed(typed(y, "y"), joined)[:]
-            return answers, self.predict(X), weights
+            if self._task == "classification" and "labels_as" in self.model_.origin:
+                y = renamed(typed(y, "y").ravel(), self.model_.origin["labels_as"])[:]
+            return y, self.predict(X), weights
         like = self.model_.origin
         with borrow_source(X, y, like=like, missing_labels="drop") as source:
             if X is not source and isinstance(source, SubsetSource):
