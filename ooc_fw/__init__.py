@@ -75,7 +75,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from ooc_fw.data.opening import open_source as open_dataset  # noqa: F401
+    from ooc_fw.data.opening import open_dataset as open_dataset
     from ooc_fw.data.opening import train_test_split as train_test_split
     from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
@@ -106,7 +106,7 @@ _PUBLIC = {
     "TrainOptions": ("options", "TrainOptions"),
     "load_model": ("model.record", "load_model"),
     "make_kernel": ("kernels.functions", "make_kernel"),
-    "open_dataset": ("data.opening", "open_source"),
+    "open_dataset": ("data.opening", "open_dataset"),
     "solve": ("solver.loop", "solve"),
     "train_test_split": ("data.opening", "train_test_split"),
     "tune": ("training.tuning", "tune"),

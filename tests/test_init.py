@@ -21,6 +21,7 @@ def imported_by(code: str) -> set[str]:
 @pytest.mark.parametrize("name", ooc_fw.__all__)
 def test_public_name_is_there_and_documented(name):
     assert getattr(ooc_fw, name).__doc__
+    assert getattr(ooc_fw, name).__name__ == name
     assert name in dir(ooc_fw)
 
 

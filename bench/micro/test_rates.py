@@ -13,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.problem import BinaryProblem
@@ -61,7 +61,7 @@ def test_fused_sum(benchmark: Any, kernel: str, width: int, exact: bool) -> None
 def test_certificate(benchmark: Any, width: int) -> None:
     X, y = _rows(width)
     alpha = np.full(VERTICES, 1 / VERTICES)
-    with open_source(X, y) as source, _engine(width) as engine:
+    with open_dataset(X, y) as source, _engine(width) as engine:
         weights = SupportWeights(X, np.arange(VERTICES), alpha, 1.0)
         problem = BinaryProblem(source, y, engine.kernel)
         benchmark(certify, problem, engine, weights, Search(tol=1e-3))

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.papers.data import SETS, TESTED, Data, load, read_toml
 from bench.published import Record, read_lines, table
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.estimators import FrankWolfeSVC
 from ooc_fw.kernels.functions import make_kernel
 from ooc_fw.options import TrainOptions
@@ -193,7 +193,7 @@ def _path(data: Data, kernel: Any, options: TrainOptions) -> Record:
             points.append(last[0])
 
     began = time.perf_counter()
-    with open_source(data.X, data.y) as source:
+    with open_dataset(data.X, data.y) as source:
         solution = solve(source, signs, kernel, options, [watch])
     own: Record = {
         "iterations": solution.iterations,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli.arguments import given_arguments
-from ooc_fw.data.opening import input_files, open_source
+from ooc_fw.data.opening import input_files, open_dataset
 from ooc_fw.data.parallel import Workers, borrow_workers
 from ooc_fw.data.sources import RowSource
 from ooc_fw.options import Record, option_fields
@@ -34,7 +34,7 @@ def open_data(
     names = ["x_name", "fill_missing", *["label", "labels", "missing_labels"] * labels]
     given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     like = {**(like or {}), **({} if labels else {"label": "y"})}
-    return open_source(args.data, like=like, **given)
+    return open_dataset(args.data, like=like, **given)
 
 
 def inputs_of(args: argparse.Namespace) -> list[str]:

@@ -12,7 +12,7 @@ from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
 from ooc_fw.data.labels import check_labels, typed
-from ooc_fw.data.opening import open_source, warn_of_origin
+from ooc_fw.data.opening import open_dataset, warn_of_origin
 from ooc_fw.data.rows import CSRRows, take_columns
 from ooc_fw.data.sources import block_slices
 from ooc_fw.data.views import feature_places
@@ -21,12 +21,12 @@ from ooc_fw.system.errors import InputError
 
 
 class ArrayInput(Reader):
-    """The rows and labels of a file that `open_source` can open."""
+    """The rows and labels of a file that `open_dataset` can open."""
 
     def __init__(self, path: str, options: ConvertOptions, origin: Mapping[str, str]) -> None:
         super().__init__(path)
         self.source = self.enter_context(
-            open_source(
+            open_dataset(
                 path,
                 options.labels,
                 x_name=options.x_name,

@@ -30,7 +30,7 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.labels import Classes
-from ooc_fw.data.opening import input_files, open_source
+from ooc_fw.data.opening import input_files, open_dataset
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
@@ -128,7 +128,7 @@ def read_column(path: str, name: str, converted: RowSource) -> AnyArray:
     record = converted.table
     kind = detect_format(path, is_table=record is not None)
     if kind not in TABLES:
-        with open_source(path, name) as source:
+        with open_dataset(path, name) as source:
             return source.labels(0, source.n_rows)
     options = ConvertOptions()
     if record is not None:

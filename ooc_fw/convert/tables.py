@@ -26,7 +26,7 @@ from ooc_fw.data import formats
 from ooc_fw.data.containers import open_file
 from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.labels import MISSING_LABELS, label_number
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
@@ -337,7 +337,7 @@ class TrainingFile:
 
 def read_like(path: str) -> TrainingFile:
     """Read the facts in a converted or other HDF5 file with rows; InputError if it is damaged."""
-    with open_source(path) as source, open_file(path) as file, formats.reading(path):
+    with open_dataset(path) as source, open_file(path) as file, formats.reading(path):
         labels = file.get("y")
         attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
         names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)

@@ -13,7 +13,7 @@ from ooc_fw.data.arrays import open_hdf5
 from ooc_fw.data.containers import close_file, open_file
 from ooc_fw.data.converted import CheckedSlices, Checksums
 from ooc_fw.data.formats import detect_format, reading
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sources import check_stamp, stamp_of
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -31,7 +31,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
     path = os.fspath(path)
     without = InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
     if detect_format(path) != "hdf5":
-        open_source(path).close()  # it may raise a clearer error
+        open_dataset(path).close()  # it may raise a clearer error
         raise without
     found: list[str] = []
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
                     progress(n_done, n_bytes)
         check_stamp(path, stamp)
     if not found:
-        open_source(path).close()  # checks that the arrays fit each other
+        open_dataset(path).close()  # checks that the arrays fit each other
     return found
 
 

@@ -38,7 +38,7 @@ from ooc_fw.system.errors import DamageError, InputError
 logger = logging.getLogger(__name__)
 
 
-def open_source(
+def open_dataset(
     data: Any,
     labels: Any = None,
     *,
@@ -78,7 +78,7 @@ def open_source(
     Examples
     --------
     >>> import numpy as np
-    >>> with open_source(np.eye(3), labels=[1, -1, 1]) as source:
+    >>> with open_dataset(np.eye(3), labels=[1, -1, 1]) as source:
     ...     source.n_rows, source.read(0, 1)
     (3, array([[1., 0., 0.]], dtype=float32))
     """
@@ -231,7 +231,7 @@ def borrow_source(
     **how: Any,
 ) -> Iterator[RowSource]:
     """Source of `X`, with these names of features; closed afterwards unless `X` itself is one."""
-    source = open_source(X, labels, **how)
+    source = open_dataset(X, labels, **how)
     if columns is not None:
         source.columns = columns
     with nullcontext() if source is X else source:
@@ -280,7 +280,7 @@ def train_test_split(
     """
     if isinstance(test_share, str) and not test_share[:1].isdigit():
         raise InputError(f"test_share must be a number; give labels as labels={test_share!r}")
-    source = open_source(data, labels)
+    source = open_dataset(data, labels)
     codes = read_groups(source, groups)
     rows = draw_test_rows(source, test_share, seed, stratify=stratify, groups=codes)
     return hold_out(source, rows)
@@ -299,7 +299,7 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
                 f"{source.name} is a converted file, without {groups!r}: give a .npy file with the "
                 f"groups of the rows of its input, or --groups FILE:COLUMN for that input"
             )
-        with open_source(source.name, groups, like=source.origin) as named:
+        with open_dataset(source.name, groups, like=source.origin) as named:
             given: Sliceable = named.labels(0, named.n_rows)
     else:
         given = _open_labels(groups)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.rows import Int64Array, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
@@ -82,7 +82,7 @@ def partition_classes(
             folder = opened.enter_context(scratch_directory())
             _write_classes(problem, rows, folder)
             paths = [folder / f"{code}.h5" for code in range(len(rows))]
-            sources = [opened.enter_context(open_source(path)) for path in paths]
+            sources = [opened.enter_context(open_dataset(path)) for path in paths]
         source.check_unchanged()
         yield Partition(problem, rows, sources)
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from ooc_fw.convert.convert import convert
 from ooc_fw.convert.spool import shuffle_keys
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.options import SCALINGS, ConvertOptions
 from tests.conftest import libsvm_lines
@@ -102,7 +102,7 @@ def test_values_are_scaled_before_they_are_rounded(run_text, scale, log1p):
     exact = SCALERS[scale]().fit_transform(np.log1p(X) if log1p else X)
     np.testing.assert_allclose(stored.X, exact, atol=2e-6)
     for data in (X, csr_array(X)):
-        with open_source(data) as source:
+        with open_dataset(data) as source:
             scaled = to_dense(ScaledSource(source, report.scaling).read(0, 500))
         np.testing.assert_array_equal(scaled, stored.X)
 
@@ -144,6 +144,6 @@ def test_rows_keep_their_numbers_if_others_lack_a_label(tmp_path, monkeypatch, k
         (tmp_path / "X.csv").write_text("\n".join(["a,b,y", *lines, ""]))
         options["label"] = "y"
     convert([tmp_path / f"X.{kind}"], tmp_path / "d.h5", ConvertOptions(**options))
-    with open_source(str(tmp_path / "d.h5")) as source:
+    with open_dataset(str(tmp_path / "d.h5")) as source:
         assert source.row_ids(0, 5).tolist() == [1, 2, 4, 7, 8]
         assert source.n_input == 10

@@ -10,7 +10,7 @@ from ooc_fw import FrankWolfeSVC, tune
 from ooc_fw.convert.spool import shuffle_keys
 from ooc_fw.convert.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
-from ooc_fw.data.opening import draw_test_rows, open_source
+from ooc_fw.data.opening import draw_test_rows, open_dataset
 from ooc_fw.system.errors import InputError
 from tests.convert.converted import Y, convert_files, read
 from tests.support.methods import grid
@@ -89,7 +89,7 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
     convert_files([path], tmp_path / "o.h5", **Y, **options)
     y = np.array([row[3] for row in rows])
     targets = y[:, None] if task == "regression" else (y == 2)[:, None] * 1.0
-    with open_source(tmp_path / "o.h5") as source:
+    with open_dataset(tmp_path / "o.h5") as source:
         test_rows = draw_test_rows(source, 0.3, 1, stratify=False)
         split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
         parts = hold_out(source, test_rows)
@@ -115,9 +115,9 @@ def test_rows_that_lack_a_class_of_the_encoding_are_not_held_out(tmp_path):
     path = write(tmp_path / "t.csv", rows)
     convert_files([path], tmp_path / "o.h5", **Y, target_encode=["c"], drop=["d"], shuffle=False)
     of_class = np.flatnonzero([row[3] == 1 for row in rows])
-    with open_source(tmp_path / "o.h5") as source:
+    with open_dataset(tmp_path / "o.h5") as source:
         split(source, of_class, [tmp_path / "a.h5", tmp_path / "b.h5"])
-    with open_source(tmp_path / "a.h5") as source:
+    with open_dataset(tmp_path / "a.h5") as source:
         assert source.read(0, 5).shape == (5, 3)
         with pytest.raises(InputError, match="has features of other classes"):
             hold_out(source, np.arange(9))
@@ -135,7 +135,7 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path):
     data = tmp_path / "o.h5"
     convert_files([write(tmp_path / "t.csv", rows)], data, **Y, **options)
     noise = 0.05  # three standard errors of a thousand rows; with the leak the AUC is 0.57 to 0.6
-    with open_source(data) as source:
+    with open_dataset(data) as source:
         once, held = hold_out(source, draw_test_rows(source, 0.3, 0, stratify=False))
         train, test = hold_out(once, draw_test_rows(once, 0.4, 0, stratify=False))
         values = FrankWolfeSVC(gamma=100, C=1).fit(train).decision_function(test)

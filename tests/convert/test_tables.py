@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ooc_fw import load_model
 from ooc_fw.convert.convert import open_table
 from ooc_fw.convert.tables import parse_number, plain_word
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.convert.converted import Y, write_table
@@ -89,12 +89,12 @@ def test_weights_of_rows_follow_their_rows(run, tmp_path, ooc_fw, options):
     run(text, "later.h5", like=tmp_path / "t.h5", weight="w")
     ooc_fw("split", tmp_path / "t.h5", tmp_path / "a.h5", tmp_path / "b.h5").done()
     for name in ("t.h5", "later.h5", "a.h5", "b.h5"):
-        with open_source(tmp_path / name) as source:
+        with open_dataset(tmp_path / name) as source:
             x = source.read(0, source.n_rows)[:, source.columns.index("x")]
             assert source.beside["weight"][0 : source.n_rows].tolist() == (x / 4).tolist()
         assert ooc_fw("verify", tmp_path / name).status == 0
     run("x,c,y\n1,2,0\n3,1,1\n", like=tmp_path / "t.h5")
-    with open_source(tmp_path / "out.h5") as source:
+    with open_dataset(tmp_path / "out.h5") as source:
         assert "weight" not in source.beside
 
 
@@ -173,7 +173,7 @@ def test_later_rows_have_the_columns_categories_and_means_of_the_training_file(r
     report, _ = run("age,colour,size\n1,red,2\n", **like)
     assert report.class_counts == {}
     assert report.notes[0].startswith("there are no labels: the file is for prediction only")
-    with open_source(tmp_path / "out.h5") as source:
+    with open_dataset(tmp_path / "out.h5") as source:
         assert not source.has_labels
         assert source.read(0, 1).tolist() == [[1, 0, 1, 2]]
 
@@ -202,5 +202,5 @@ def test_later_labels_are_words_if_those_of_the_training_file_are(run, tmp_path)
     assert found.y.tolist() == [2, 1, 0]
     report, _ = run("a,y\n1,a\n2,7\n", "new.h5", like=tmp_path / "out.h5")
     assert (report.unseen_labels, report.class_counts) == (("7",), {"7": 1, "a": 1})
-    with open_source(tmp_path / "new.h5") as source:
+    with open_dataset(tmp_path / "new.h5") as source:
         assert source.labels(0, 2).tolist() == ["a", "7"]

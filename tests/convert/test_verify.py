@@ -11,7 +11,7 @@ import pytest
 
 from ooc_fw.convert.verify import verify_file
 from ooc_fw.data.labels import encode_labels
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.system.errors import DamageError
 from tests.convert.converted import convert_files, write_npy
@@ -37,7 +37,7 @@ def path(request, tmp_path):
 
 def sweep(path):
     """What training reads: labels, all rows, row numbers."""
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         encode_labels(source)
         assert sum(len(rows) for _, rows in iter_blocks(source, 0, source.n_rows)) == source.n_rows
         source.row_ids(0, source.n_rows)

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from ooc_fw.data.arrays import DecodedChunks
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.system.errors import DamageError
 
@@ -27,7 +27,7 @@ def test_each_block_is_computed_once_a_pass():
 
     blocks = da.from_array(table, chunks=(900, 40))
     counted = blocks.map_blocks(count, dtype="f4", meta=np.empty((0, 0), "f4"))
-    with open_source(counted) as source:
+    with open_dataset(counted) as source:
         assert computed == []
         sigma2(source, 3)
         assert sorted(computed) == list(range(10))
@@ -58,7 +58,7 @@ def test_threads_decode_each_chunk_once_and_failures_are_tried_again():
 def test_chunks_count_among_the_bytes_that_reading_takes():
     X = np.random.default_rng(0).normal(size=(4000, 50))
     file = h5py.File(io.BytesIO(), "w")
-    with open_source(file.create_dataset("X", data=X, chunks=(2000, 50), compression=1)) as source:
+    with open_dataset(file.create_dataset("X", data=X, chunks=(2000, 50), compression=1)) as source:
         # A compressed chunk and its values, beside the rows in both types.
         assert source.read_bytes >= 2 * 2000 * 50 * 8 + 2000 * 50 * (4 + 8)
 
@@ -69,7 +69,7 @@ def test_chunks_of_zeros_that_zarr_left_out_are_read_and_counted(tmp_path, caplo
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     root.create_array("X", shape=(8, 4), dtype="f4", chunks=(2, 2))[:] = X
     root.create_array("y", shape=(8,), dtype="i8", chunks=(2,))[:] = np.repeat([1, 0], 4)
-    with open_source(tmp_path / "s.zarr") as source:
+    with open_dataset(tmp_path / "s.zarr") as source:
         np.testing.assert_array_equal(source.read(0, 8), X)
         assert source.labels(0, 8).tolist() == [1] * 4 + [0] * 4
     assert "'/X': 4 of its 8 chunks are absent" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 from ooc_fw.data.containers import find
 from ooc_fw.data.converted import content_crc32
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.system.errors import DamageError, InputError
 from tests.support.contracts import small_table
 from tests.support.files import write_dense, write_sparse
@@ -27,22 +27,22 @@ def test_an_annotated_file(tmp_path):
     own.obsm["same_width"] = X
     own.write_h5ad(tmp_path / "cells.h5ad")
     for data in (tmp_path / "cells.h5ad", own):
-        with open_source(data, label="doublet", missing_labels="drop") as source:
+        with open_dataset(data, label="doublet", missing_labels="drop") as source:
             assert source.n_rows == 45
             assert source.labels(0, 3).tolist() == [True, False, True]
             assert source.row_ids(0, 4).tolist() == [1, 2, 3, 5]
         for x_name, rows in (("X", X), ("layers/twice", 2 * X), ("obsm/same_width", X)):
-            with open_source(data, label=None, x_name=x_name) as source:
+            with open_dataset(data, label=None, x_name=x_name) as source:
                 np.testing.assert_array_equal(source.read(0, 60), rows)
                 assert source.columns == (None if "obsm" in x_name else ["g0", "g1", "g2", "g3"])
         with pytest.raises(InputError, match=r"has no labels 'none'; it has .*obs/doublet"):
-            open_source(data, label="none")
+            open_dataset(data, label="none")
 
 
 def test_what_a_converted_file_says_of_its_rows(tmp_path):
     path = tmp_path / "data.h5"
     for write_rows in (write_sparse, write_dense):
-        with open_source(write_rows(path, X, y)) as source:
+        with open_dataset(write_rows(path, X, y)) as source:
             assert (source.shuffled, source.scaling.kind) == (True, "none")
             np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
             assert source.statistics.mean_square_norm > 0
@@ -52,7 +52,7 @@ def test_what_a_converted_file_says_of_its_rows(tmp_path):
         file.attrs["scaling"] = "minmax"
         file["scaling/offset"], file["scaling/factor"] = np.zeros(4), np.full(4, 2.0)
         del file["mean"], file["row"], file["y"]
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         np.testing.assert_array_equal(source.scaling.factor, 2)
         assert (source.statistics, source.has_labels) == (None, False)
         np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60))
@@ -66,7 +66,7 @@ def test_links_are_followed(tmp_path):
         file["Z"], file["X"] = h5py.ExternalLink("other.h5", "/"), h5py.SoftLink("/Z/X")
         with pytest.raises(InputError, match="is a link to something else"):
             content_crc32(file)  # a model is in one piece
-    with open_source(tmp_path / "data.h5", y) as source:
+    with open_dataset(tmp_path / "data.h5", y) as source:
         np.testing.assert_array_equal(source.read(0, 60), X)
         os.utime(tmp_path / "other.h5")
         with pytest.raises(InputError, match=r"h5 was changed"):
@@ -84,7 +84,7 @@ def test_values_outside_the_file(tmp_path, chunks):
     content = path.read_bytes()
     assert content.count(place.to_bytes(8, "little")) == 1
     path.write_bytes(content.replace(place.to_bytes(8, "little"), (1 << 20).to_bytes(8, "little")))
-    with pytest.raises(DamageError, match=r"data\.h5"), open_source(path) as source:
+    with pytest.raises(DamageError, match=r"data\.h5"), open_dataset(path) as source:
         source.read(0, 60)
 
 

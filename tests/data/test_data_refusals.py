@@ -13,7 +13,7 @@ import zarr
 
 from ooc_fw import train_test_split
 from ooc_fw.data.labels import encode_labels, read_targets
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
@@ -24,7 +24,7 @@ from tests.support.contracts import small_table
 X = small_table(60, 4)
 y = (X[:, 0] > 0).astype(np.float64)
 
-# -- what is given: arguments of `open_source`, or a function from a folder to them ----------------
+# -- what is given: arguments of `open_dataset`, or a function from a folder to them ---------------
 
 
 def file(name, content=None):
@@ -189,13 +189,13 @@ LABELS = [
     ),
     ((np.eye(2), [2**70, 1]), "exceed 64 bits"),
     ((np.eye(2), np.array([2**63, -1], object)), "exceed 64 bits"),
-    ((open_source(X), y), "is open already; give the labels where it is opened"),
+    ((open_dataset(X), y), "is open already; give the labels where it is opened"),
 ]
 
 
 def look(*arguments):
     """Read what training reads."""
-    with open_source(*arguments) as source:
+    with open_dataset(*arguments) as source:
         source.read(0, source.n_rows)
         encode_labels(source)
 
@@ -213,12 +213,12 @@ def test_what_cannot_be_trained_on(tmp_path, given, message):
 FITTED = Scaling("minmax", False, np.full(5, -2.0), np.full(5, 0.5))
 LOGS = Scaling("maxabs", True, np.zeros(5), np.ones(5))
 HUGE = Scaling("maxabs", False, np.zeros(5), np.full(5, 1e40))
-SCALED = ScaledSource(open_source(np.eye(5)), FITTED)
+SCALED = ScaledSource(open_dataset(np.eye(5)), FITTED)
 ROW = np.array([[1, -1, 0, 0, 0]], np.float32)
 LOG1P = "log1p needs values above -1, but .* hold -1"
 ACTS = [
     *((train_test_split, (X, share), "share") for share in (0, 1, float("nan"))),
-    (read_targets, (open_source(np.eye(2), ["T", "F"]),), "are words, and a regression"),
+    (read_targets, (open_dataset(np.eye(2), ["T", "F"]),), "are words, and a regression"),
     (Scaling, ("best",), "must be one of none, minmax, maxabs, standard, not 'best'"),
     (Scaling, ("minmax", False, np.zeros(1), np.zeros(2)), "does not fit"),
     *((LOGS.apply, (rows, 5), LOG1P) for rows in (ROW, CSRRows.from_dense(ROW))),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import convert
 from ooc_fw.data.labels import LABEL_ROWS, Classes, encode_labels
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
 
 WORDS = {  # labels, and what they are in text: None if they are missing
@@ -27,7 +27,7 @@ WORDS = {  # labels, and what they are in text: None if they are missing
 
 
 def write_words(folder, container, words):
-    """Rows with labels that are words; returns what `open_source` and convert take."""
+    """Rows with labels that are words; returns what `open_dataset` and convert take."""
     X, path = np.arange(2 * len(words), dtype=np.float32).reshape(-1, 2), folder / "data"
     if container == "hdf5":
         with h5py.File(path, "w") as file:
@@ -64,13 +64,13 @@ def test_labels_of_all_containers_stay_as_they_are_but_those_of_text(tmp_path, c
     if labels is not None:
         options = replace(options, label=None, labels=str(labels))
     if container != "csv":
-        with open_source(data, labels, label="y", missing_labels=drop) as source:
+        with open_dataset(data, labels, label="y", missing_labels=drop) as source:
             assert source.labels(0, source.n_rows).tolist() == expected
     convert([str(data)], tmp_path / "out.h5", options)
-    with open_source(tmp_path / "out.h5") as source:
+    with open_dataset(tmp_path / "out.h5") as source:
         order = np.argsort(source.row_ids(0, source.n_rows))
         assert source.labels(0, source.n_rows)[order].tolist() == expected
-    in_ram = open_source(np.eye(5), np.array(given), missing_labels=drop)
+    in_ram = open_dataset(np.eye(5), np.array(given), missing_labels=drop)
     assert in_ram.labels(0, in_ram.n_rows).tolist() == known
 
 
@@ -85,7 +85,7 @@ def test_codes_are_places_among_the_sorted_labels(names, seed):
     later = rng.integers(LABEL_ROWS - 50, len(labels), 50)
     labels[later] = rng.choice(names, 50)
     labels[later[0]] = names[1]
-    classes, codes = encode_labels(open_source(np.zeros((len(labels), 1)), labels))
+    classes, codes = encode_labels(open_dataset(np.zeros((len(labels), 1)), labels))
     assert classes.values.tolist() == sorted({*labels.tolist()})
     np.testing.assert_array_equal(classes.values[codes], labels)
 

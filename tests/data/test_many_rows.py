@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ooc_fw.certificate.sweep import Search, _blocks
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.views import SubsetSource
 
@@ -30,7 +30,7 @@ def test_rows_at_the_end_are_read_by_their_numbers(tmp_path):
     y = (X[:, 0] > 0).astype(np.int8)
     rows = write_npy(tmp_path / "X.npy", "<f4", (N_ROWS, 1), X)
     labels = write_npy(tmp_path / "y.npy", "|i1", (N_ROWS,), y)
-    with open_source(rows, labels) as source:
+    with open_dataset(rows, labels) as source:
         np.testing.assert_array_equal(source.read(N_ROWS - 9, N_ROWS), X[-9:])
         ids = np.array([5, START - 1, START, START + 77, N_ROWS - 1])
         np.testing.assert_array_equal(source.take(ids)[2:], X[[0, 77, -1]])
@@ -66,7 +66,7 @@ def test_stored_values_beyond_2_to_the_31(tmp_path):
         group["indptr"] = np.array([0, before, before + 1, before + 4])
         group.attrs["shape"] = (3, 10)
         file["y"] = [0, 1, 0]
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         expected = [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 2, 3, 4, 0, 0, 0, 0, 0]]
         np.testing.assert_array_equal(source.read(1, 3).toarray(), expected)
         np.testing.assert_array_equal(source.take(np.array([2])).toarray(), expected[1:])

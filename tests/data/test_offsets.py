@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, tune
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.views import SubsetSource
 
 
@@ -32,7 +32,7 @@ def test_times_are_told_apart(put, kernel, tmp_path):
     new, truth = times(seed=1)
     data = put(new, tmp_path)
     assert np.mean(model.predict(data) == truth) > 0.99
-    with open_source(data) as source:  # rows far from each other keep their digits
+    with open_dataset(data) as source:  # rows far from each other keep their digits
         places = np.array([0, 7, *range(300, 333)])
         values = model.model_.decision_function(SubsetSource(source, places))
     np.testing.assert_allclose(values, model.decision_function(new)[places], atol=1e-6)
@@ -51,7 +51,7 @@ def test_every_way_to_a_model_takes_offsets_away():
 
 @pytest.mark.parametrize(("make", "kernel"), [(csr_array, "rbf"), (np.asarray, "linear")])
 def test_a_warning_names_columns_that_stay_merged(make, kernel, caplog):
-    with open_source(make(times()[0])) as source:
+    with open_dataset(make(times()[0])) as source:
         without_offsets(source, kernel)
     assert "column 0: its values cannot be told apart in float32; convert with" in caplog.text
 
@@ -65,6 +65,6 @@ def test_a_warning_names_columns_that_stay_merged(make, kernel, caplog):
     ],
 )
 def test_other_rows_are_as_they_were(X, caplog):
-    with open_source(X) as source:
+    with open_dataset(X) as source:
         assert without_offsets(source, "rbf") is source
     assert not caplog.messages

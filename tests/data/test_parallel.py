@@ -12,7 +12,7 @@ import pytest
 from distributed import LocalCluster
 
 from ooc_fw import FrankWolfeSVC
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import sigma2
@@ -33,7 +33,7 @@ def work(source, block, base=0):
 def test_results_come_in_the_order_of_the_blocks(dask, threads, monkeypatch):
     """Few blocks are begun before they are needed, and threads do without Dask."""
     monkeypatch.setitem(sys.modules, "dask", None)
-    source, begun = open_source(np.eye(3)), []
+    source, begun = open_dataset(np.eye(3)), []
 
     def late(rows, block, factor):
         assert rows is source
@@ -62,7 +62,7 @@ def pid_of(source, block):
 def test_processes(path):
     """Ctrl-C reaches all processes of a terminal, and workers leave it to this one."""
     blocks = list(range(12))
-    with open_source(path) as file, borrow_workers("processes", 2) as workers:
+    with open_dataset(path) as file, borrow_workers("processes", 2) as workers:
         assert list(workers.over(file, work, blocks, 5)) == [(k, 5 + k * k) for k in blocks]
         with pytest.raises(InputError, match=r"^thirteen$"):
             list(workers.over(file, work, [*blocks, 13], 5))
@@ -77,7 +77,7 @@ def test_processes(path):
 @pytest.mark.long
 def test_a_task_that_kills_its_workers_is_given_up(path):
     with (
-        open_source(path) as file,
+        open_dataset(path) as file,
         pytest.raises(ChildProcessError, match="the cluster gave a task up"),
         borrow_workers("processes", 1) as workers,
     ):
@@ -120,7 +120,7 @@ def model(table):
 
 
 def statistics_of(model, path, dask, **options):
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         scaled = ScaledSource(source, Scaling("maxabs", False, *np.ones((2, N_FEATURES))))
         return sigma2(scaled, 2, dask=dask, **options)
 
@@ -188,7 +188,7 @@ def test_a_file_that_is_replaced_is_refused_and_then_read_anew(
             certificate_of(model, path, dask, on_rows=replace)
     before = model.decision_function(path, dask=address)
     agree(before, model.decision_function(path))
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         replace(0, factor=-1)
         with pytest.raises(InputError, match=refusal):
             model.decision_function(source, dask=address)

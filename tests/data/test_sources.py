@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import zarr
 
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import CachedSource, ColumnSource, ScaledSource, SubsetSource
@@ -31,7 +31,7 @@ def npy(folder, array, name="X.npy"):
 
 
 def converted(write, **storage):
-    return lambda X, y, folder: open_source(write(folder / "data.h5", X, y, **storage))
+    return lambda X, y, folder: open_dataset(write(folder / "data.h5", X, y, **storage))
 
 
 def view_of_map(X, y, folder):
@@ -39,7 +39,7 @@ def view_of_map(X, y, folder):
     large = np.full((300, X.shape[1]), 99, dtype=np.float32)
     large[200 : 200 + len(X)] = X
     mapped = np.load(npy(folder, large), mmap_mode="r")
-    return open_source(np.asarray(mapped)[200 : 200 + len(X)], y)
+    return open_dataset(np.asarray(mapped)[200 : 200 + len(X)], y)
 
 
 def foreign(X, y, folder):
@@ -47,17 +47,17 @@ def foreign(X, y, folder):
     with h5py.File(folder / "foreign.hdf", "w") as file:
         file.create_dataset("train/values", data=X.astype(">f8"), chunks=(10, 2))
         file["train/target"] = y.astype(np.int16)
-    return open_source(folder / "foreign.hdf", x_name="train/values", label="train/target")
+    return open_dataset(folder / "foreign.hdf", x_name="train/values", label="train/target")
 
 
-def open_dataset(X, y, folder):
+def open_h5_dataset(X, y, folder):
     """A data set that the caller holds open for writing."""
     file = h5py.File(folder / "data.h5", "w")
-    return open_source(file.create_dataset("a", data=X), file.create_dataset("b", data=y[:, None]))
+    return open_dataset(file.create_dataset("a", data=X), file.create_dataset("b", data=y[:, None]))
 
 
 def dask_arrays(X, y, folder):
-    return open_source(da.from_array(X, ((3, 21, 33), 2)), da.from_array(y, 8))
+    return open_dataset(da.from_array(X, ((3, 21, 33), 2)), da.from_array(y, 8))
 
 
 def annotated(kind):
@@ -80,7 +80,7 @@ def annotated(kind):
         if place == "backed":
             path = anndata.read_h5ad(path, backed="r")
         path = data if place == "object" else path
-        return open_source(path, label="kind", missing_labels="drop")
+        return open_dataset(path, label="kind", missing_labels="drop")
 
     return open_it
 
@@ -92,14 +92,14 @@ def zarr_store(version):
         root = zarr.open_group(str(folder / "data.zarr"), mode="w", zarr_format=version)
         root.create_array("X", data=X, chunks=(10, 2))
         root.create_array("y", data=y, chunks=(8,))
-        return open_source(folder / "data.zarr")
+        return open_dataset(folder / "data.zarr")
 
     return open_it
 
 
 def kept(write):
     def open_it(X, y, folder):
-        source = CachedSource(open_source(write(folder / "data.h5", X, y)))
+        source = CachedSource(open_dataset(write(folder / "data.h5", X, y)))
         source._block_rows = 10  # several blocks
         return source
 
@@ -113,7 +113,7 @@ def scaled(scaling):
         unscaled = X / scaling.factor + scaling.offset
         sparse = scipy.sparse.csr_array(unscaled)
         rows = npy(folder, unscaled) if scaling.moves_zero else sparse
-        return ScaledSource(open_source(rows, y), scaling)
+        return ScaledSource(open_dataset(rows, y), scaling)
 
     return open_it
 
@@ -124,7 +124,7 @@ def columns_of(write):
     def open_it(X, y, folder):
         more, places = np.full((len(X), 7), 9, np.float32), np.array([6, 4, 0, 3, 1])
         more[:, places] = X
-        return ColumnSource(open_source(write(folder / "data.h5", more, y)), places)
+        return ColumnSource(open_dataset(write(folder / "data.h5", more, y)), places)
 
     return open_it
 
@@ -143,14 +143,14 @@ def part_of(open_it, *ranges):
 
 RAM, SPARSE, SPARSE_RAM, DISK = (False, True), (True, False), (True, True), (False, False)
 SOURCES = {  # name -> (sparse, in memory), how it is opened
-    "array": (RAM, lambda X, y, _: open_source(X, y)),
-    "float64": (RAM, lambda X, y, _: open_source(X.astype(np.float64), y)),
-    "Fortran order": (RAM, lambda X, y, _: open_source(np.asfortranarray(X), y[:, None])),
-    "big-endian view": (RAM, lambda X, y, _: open_source(X.repeat(2, 1).astype(">f4")[:, ::2], y)),
-    "csr": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csr_array(X), y)),
-    "csc": (SPARSE_RAM, lambda X, y, _: open_source(scipy.sparse.csc_array(X), y)),
-    "npy": (DISK, lambda X, y, folder: open_source(npy(folder, X), npy(folder, y, "y.npy"))),
-    "Fortran npy": (DISK, lambda X, y, folder: open_source(npy(folder, np.asfortranarray(X)), y)),
+    "array": (RAM, lambda X, y, _: open_dataset(X, y)),
+    "float64": (RAM, lambda X, y, _: open_dataset(X.astype(np.float64), y)),
+    "Fortran order": (RAM, lambda X, y, _: open_dataset(np.asfortranarray(X), y[:, None])),
+    "big-endian view": (RAM, lambda X, y, _: open_dataset(X.repeat(2, 1).astype(">f4")[:, ::2], y)),
+    "csr": (SPARSE_RAM, lambda X, y, _: open_dataset(scipy.sparse.csr_array(X), y)),
+    "csc": (SPARSE_RAM, lambda X, y, _: open_dataset(scipy.sparse.csc_array(X), y)),
+    "npy": (DISK, lambda X, y, folder: open_dataset(npy(folder, X), npy(folder, y, "y.npy"))),
+    "Fortran npy": (DISK, lambda X, y, folder: open_dataset(npy(folder, np.asfortranarray(X)), y)),
     "view of map": (DISK, view_of_map),
     "hdf5 chunks": (DISK, converted(write_dense, chunks=(10, 5))),
     "hdf5 contiguous": (DISK, converted(write_dense)),
@@ -158,7 +158,7 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "hdf5 zstd": (DISK, converted(write_dense, chunks=(7, 5), **hdf5plugin.Zstd())),
     "hdf5 csr gzip": (SPARSE, converted(write_sparse, chunks=(16,), compression="gzip")),
     "foreign": (DISK, foreign),
-    "open data set": (DISK, open_dataset),
+    "open data set": (DISK, open_h5_dataset),
     "zarr store, version 2": (DISK, zarr_store(2)),
     "zarr store, version 3": (DISK, zarr_store(3)),
     "AnnData zarr csr": (SPARSE, annotated("zarr csr")),
@@ -173,10 +173,10 @@ SOURCES = {  # name -> (sparse, in memory), how it is opened
     "scaled csr": (SPARSE, scaled(KEEPING)),
     "columns": (DISK, columns_of(write_dense)),
     "columns of csr": (SPARSE, columns_of(write_sparse)),
-    "first rows": (DISK, part_of(lambda X, y, folder: open_source(npy(folder, X), y), [0, 57])),
+    "first rows": (DISK, part_of(lambda X, y, folder: open_dataset(npy(folder, X), y), [0, 57])),
     "some rows": (DISK, part_of(converted(write_dense), [0, 41], [44, 45], [50, 65])),
     "some sparse rows": (SPARSE, part_of(converted(write_sparse), [0, 48], [60, 69])),
-    "rows in RAM": (RAM, part_of(lambda X, y, _: open_source(X, y), [0, 42], [85, 100])),
+    "rows in RAM": (RAM, part_of(lambda X, y, _: open_dataset(X, y), [0, 42], [85, 100])),
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import ColumnRanges, sigma2
@@ -29,28 +29,28 @@ def test_sigma2_is_that_of_all_pairs(seed, n_rows, n_features):
     X = small_table(n_rows, n_features, seed)
     X[0] += 1
     for data in (X, scipy.sparse.csr_array(X)):
-        assert sigma2(open_source(data)) == pytest.approx(naive_sigma2(X), rel=1e-10)
+        assert sigma2(open_dataset(data)) == pytest.approx(naive_sigma2(X), rel=1e-10)
 
 
 def test_spread_far_below_the_values():
     """A quarter of the rows is one step of float32 from the others, or none is."""
     X = np.full((1000, 2), 1.6e9, dtype=np.float32)
     with pytest.raises(InputError, match=r"all rows of array are equal.*give gamma as a number"):
-        sigma2(open_source(X))
+        sigma2(open_dataset(X))
     X[::4, 0] += np.float32(1e4)
     step = float(X[0, 0]) - float(X[1, 0])
-    assert sigma2(open_source(X)) == pytest.approx(2 * step**2 * 3 / 16, rel=1e-3)
+    assert sigma2(open_dataset(X)) == pytest.approx(2 * step**2 * 3 / 16, rel=1e-3)
 
 
 def test_it_takes_one_pass_that_tells_its_progress():
     X = small_table(40_000, 7)  # three tasks
-    expected = sigma2(open_source(X))
+    expected = sigma2(open_dataset(X))
     for threads, data in (
         (1, scipy.sparse.csr_array(X)),
         (3, da.from_array(X, chunks=(3000, 3))),
     ):
         seen = []
-        with open_source(data) as source:
+        with open_dataset(data) as source:
             found = sigma2(source, threads, on_rows=seen.append)
             assert found == pytest.approx(expected, rel=1e-12)
             assert source.rows_read == len(X)
@@ -61,7 +61,7 @@ def test_it_takes_one_pass_that_tells_its_progress():
 
 def test_stored_statistics_are_used(tmp_path):
     X = small_table()
-    with open_source(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
+    with open_dataset(write_dense(tmp_path / "data.h5", X, X[:, 0])) as source:
         assert sigma2(source) == pytest.approx(naive_sigma2(X))
         assert source.rows_read == 0
 

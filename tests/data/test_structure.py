@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.data.opening import input_files, open_source
+from ooc_fw.data.opening import input_files, open_dataset
 from ooc_fw.data.structure import is_checkpoint, is_data, is_model, linked_files
 from ooc_fw.system.errors import DamageError, InputError
 from ooc_fw.system.files import Output, check_outputs
@@ -47,7 +47,7 @@ def test_files_behind_links_are_inputs(tmp_path, attributes):
 
 
 def test_the_rows_that_are_open_are_inputs(tmp_path):
-    with open_source(write_links(tmp_path), label=None) as source:
+    with open_dataset(write_links(tmp_path), label=None) as source:
         output = Output("model", tmp_path / "names.h5", is_own=bool)
         assert source.columns == ["a", "b", "c", "d"]
         with pytest.raises(InputError, match="would replace the input"):
@@ -58,7 +58,7 @@ def test_a_source_that_is_closed_leaves_no_file_open(tmp_path):
     """Else a second command of the same process could not replace the file."""
     path = tmp_path / "d.h5"
     write_dense(path, X, y)
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         source.labels(0, 3)
     del source
     check_outputs([Output("data", path, is_own=is_data)], [])
@@ -69,14 +69,14 @@ def test_a_damaged_file_in_which_hdf5_runs_in_circles_is_refused(tmp_path):
     with h5py.File(path, "w") as file:
         file["X"], file["y"] = X, y
         file["X"].attrs["encoding-type"] = "array"
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         assert source.n_rows == 60
     content = bytearray(path.read_bytes())
     start = content.index(b"GCOL") + 16  # the heap of texts of variable length
     content[start : start + 512] = bytes(512)
     path.write_bytes(content)
     with pytest.raises(DamageError, match="HDF5 does not come to an end in it"):
-        open_source(path)
+        open_dataset(path)
 
 
 def test_files_are_told_apart_by_their_kind(tmp_path, model_file):

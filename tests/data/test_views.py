@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ooc_fw
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.views import PairSource, cached, draw_parts
 from ooc_fw.system.errors import InputError
 from tests.support.contracts import small_table, to_dense
@@ -58,7 +58,7 @@ def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
 
 
 def test_split_of_rows_in_order_is_random():
-    source = open_source(small_table(), np.arange(57.0))
+    source = open_dataset(small_table(), np.arange(57.0))
     train, test = ooc_fw.train_test_split(source, 0.5)
     assert np.count_nonzero(np.diff(test.rows) > 1) > 5
     assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
@@ -66,8 +66,8 @@ def test_split_of_rows_in_order_is_random():
 
 @given(n_first=st.integers(1, 40), n_second=st.integers(1, 40))
 def test_rows_of_a_pair_are_spread_evenly_and_found_again(n_first, n_second):
-    first = open_source(np.arange(n_first)[:, None])
-    second = open_source(-1 - np.arange(n_second)[:, None])
+    first = open_dataset(np.arange(n_first)[:, None])
+    second = open_dataset(-1 - np.arange(n_second)[:, None])
     pair = PairSource(first, second, name="pair", shuffled=None)
     n = n_first + n_second
     is_first = pair.is_first(np.arange(n))
@@ -79,7 +79,7 @@ def test_rows_of_a_pair_are_spread_evenly_and_found_again(n_first, n_second):
 
 def test_rows_that_fit_are_fetched_once(tmp_path):
     X = small_table()
-    within = open_source(write_dense(tmp_path / "data.h5", X, np.ones(len(X))))
+    within = open_dataset(write_dense(tmp_path / "data.h5", X, np.ones(len(X))))
     source = cached(within, X.nbytes)
     for _ in range(3):
         source.read(0, len(X))

@@ -5,7 +5,7 @@ import pytest
 
 from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, load_model
 from ooc_fw.convert.convert import convert
-from ooc_fw.data.opening import open_source
+from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
 
 
@@ -28,7 +28,7 @@ def files(tmp_path_factory):
 
 
 def weights_in(path):
-    with open_source(path) as source:
+    with open_dataset(path) as source:
         weights, ids = source.beside["weight"][0 : source.n_rows], source.row_ids(0, source.n_rows)
         return weights, weights[np.argsort(ids)]
 
