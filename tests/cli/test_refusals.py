@@ -111,6 +111,7 @@ train cells.zarr => has no labels; name them (--label)
 train cells.h5ad --label cell_type => the label of row 200 of => --missing-labels drop
 train cells.zarr --label cell_type => the label of row 200 of => --missing-labels drop
 train cells.h5ad --label batch --x-name layers/none => layers/none => --x-name
+train cells.h5ad --label batch --x-name log => has no 'log' => layers/log
 train cells.zarr --label type => has no labels 'type'; it has => obs/batch, obs/cell_type, obs/donor
 
 train --stream - => - is no file here, so the output has no default name; give -o

@@ -142,6 +142,10 @@ def test_cells_without_a_label_can_be_left_out_of_training(tmp_path, ooc_fw):
     found = [ooc_fw("predict", each, given[0]).out for each in (model, tmp_path / "k.h5")]
     assert found[0] == found[1]
     assert ooc_fw("certify", model, *given).done()
+    ooc_fw("split", *given[:1], tmp_path / "a.h5", tmp_path / "b.h5", *given[1:]).done()
+    ooc_fw("convert", *given[:1], tmp_path / "c.h5", *given[1:]).done()
+    for name in ("a.h5", "c.h5"):  # neither is scaled
+        assert "scaled" not in ooc_fw("evaluate", model, tmp_path / name).done().err
     assert "with --missing-labels drop" in ooc_fw("certify", model, *given[:3]).err
 
 
