@@ -143,8 +143,7 @@ def _read(args: argparse.Namespace, model: Model, place: int) -> tuple[Judged, l
     for block in apply_model(model, args, labels_only=labels_only, with_labels=True):
         given = _places(model, block.labels)
         for row in np.flatnonzero(given < 0).tolist():
-            label = np.asarray(block.labels[row]).item()
-            given[row] = others.setdefault(label, len(classes) + len(others))
+            given[row] = others.setdefault(block.labels[row], len(classes) + len(others))
         columns: list[AnyArray] = [given, model.class_places(block.values).astype(np.int32)]
         if of_two:
             columns += [given == place, block.values if place else -block.values]

@@ -50,9 +50,7 @@ _ADVICE = "give the file it was trained on"
 class ModelCertificate:
     """The gap of a model, from a pass over its training rows."""
 
-    # "all": the gap is to the optimum, or to that of the "weighted" rows, if others have weight 0;
-    # "span": to the best weights of the landmarks.
-    gap_scope: str
+    gap_scope: str  # "all", "weighted" (other rows have weight 0) or "span": see `gap_scope_`
     classifiers: list[dict[str, Any]]  # numbers of each binary classifier, by name
 
     @property

@@ -70,9 +70,7 @@ class Fit:
     model: Model
     pairs: list[PairSolution]  # classes and solution of each classifier of an exact model
     landmarks: LandmarkSolution | None  # the solution of a landmark model
-    # "all": the gap is to the optimum, or to that of the "weighted" rows, if others have weight 0;
-    # "span": to the best weights of the landmarks.
-    gap_scope: str
+    gap_scope: str  # "all", "weighted" (other rows have weight 0) or "span": see `gap_scope_`
     noted: int | None = None  # number of a signal that came during the run or after it
 
     @property

@@ -1,6 +1,7 @@
 import re
 import shlex
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import anndata
@@ -44,6 +45,8 @@ def test_a_data_file(ooc_fw, here, describe, table):
         ("marks.h5", {"model_kind": "landmarks", "gap_scope": "span", "n_support": 20}),
         ("numbers.h5", {"task": "regression", "classes": []}),
         ("novel.h5", {"task": "novelty", "classes": ["-1", "1"], "C": 30}),
+        ("weighted.h5", {"weights": "by class or row", "threshold": None}),
+        ("strict.h5", {"weights": None, "threshold": 0.5}),
         ("streamed.h5", {"status": "streamed", "gap_scope": "chunk", "certified_gap": None}),
         ("sampled.h5", {"status": "sampled", "gap_scope": None, "certified_gap": None}),
     ],
@@ -51,6 +54,8 @@ def test_a_data_file(ooc_fw, here, describe, table):
 def test_a_model(ooc_fw, here, describe, name, expected):
     if name == "streamed.h5":
         ooc_fw("train", "d.txt", "--stream", "-o", name).done()
+    elif name == "strict.h5":
+        replace(load_model("m.h5"), threshold=0.5).save(name)
     elif name == "sampled.h5":
         ooc_fw("train", "d.h5", "--lmo", "sampled", "--no-certify", "-o", name).done()
     result, model = describe(name), load_model(name)
