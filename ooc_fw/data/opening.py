@@ -18,14 +18,7 @@ import numpy as np
 
 from ooc_fw.data import containers, formats
 from ooc_fw.data.arrays import Sliceable, open_npy, path_of
-from ooc_fw.data.containers import (
-    is_annotated,
-    labels_in,
-    open_container,
-    open_rows,
-    parts_of,
-    without_column,
-)
+from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, renamed
 from ooc_fw.data.rows import Int64Array
@@ -87,7 +80,7 @@ def open_dataset(
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     name = None
-    data, labels = without_column(data, labels)
+    data, labels = containers.without_column(data, labels)
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
         name = label = labels  # it is the name of labels in the data
         labels = None

@@ -21,12 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ooc_fw.data.arrays import check_unmasked
-from ooc_fw.data.containers import (
-    check_no_dates,
-    is_annotated,
-    names_of_frame,
-    without_column,
-)
+from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame, without_column
 from ooc_fw.data.labels import LARGEST_LABEL, check_labels, renamed, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
