@@ -124,7 +124,7 @@ def _on_source(
             f"training refuses them; replace these values, or leave the rows out",
         )
     if not source.has_labels:
-        yield ("there are no labels: name them (--label), or give a file of them (--labels)",)
+        yield "there are no labels: name them (--label) or their file", "--labels", "FILE"
     elif source.targets:
         yield "", "--task", "regression"
     else:
@@ -182,7 +182,9 @@ def _advised(
 ) -> dict[str, list[str]]:
     """The sentences of advice, and the next command: conversion with their options, or training."""
     # If rows are ready for training, only options about labels are needed.
-    used = [a for a in advice if not is_ready or a[1:2] in (("--label",), ("--task",))]
+    used = [
+        a for a in advice if not is_ready or a[1:2] in (("--label",), ("--labels",), ("--task",))
+    ]
     options = [word for _, *more in used for word in more]
     words = ["ooc-fw", "train", args.data] if is_ready else shlex.split(conversion(args.data))
     names = [n for n in ("label", "labels", "x_name", "header", "names") if f"--{n}" not in options]
