@@ -1,7 +1,7 @@
 """``ooc-fw info``: describes data or a model, warns of faults, and suggests the next command.
 
 It reads all labels of large files (8 bytes each) and a sample of their rows. Of text and tables it
-reads the first block. Rows that are not scaled are learned as they are and scaled, to compare.
+reads the first block.
 """
 
 from __future__ import annotations
@@ -27,24 +27,19 @@ from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.convert.writer import count_labels
 from ooc_fw.data import formats
 from ooc_fw.data.labels import are_missing, iter_labels
+from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import AnyArray, CSRRows, Rows, concat_rows, values_of
-from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CSRSource, RowSource, block_slices, rows_source, stretches
-from ooc_fw.data.statistics import ColumnRanges
+from ooc_fw.data.rows import CSRRows, concat_rows, values_of
+from ooc_fw.data.sources import CSRSource, RowSource, block_slices
 from ooc_fw.data.structure import is_model
-from ooc_fw.data.views import SubsetSource
 from ooc_fw.model.record import load_model
-from ooc_fw.options import ConvertOptions, ModelOptions
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.solver.plan import few_rows
 from ooc_fw.system.errors import InputError, format_label, format_words
-from ooc_fw.training.prepare import prepare
 
 Advice: TypeAlias = tuple[str, ...]  # a sentence, perhaps empty, and options for the next command
 
-_MOST_CLASSES = 40  # classes that a look at the rows learns; more need too many pairs
-_MOST_FEATURES = 100_000  # columns of the rows that it learns
+_MOST_CLASSES = 100  # more different labels are probably amounts
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,8 +90,9 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         advice.append((sentence, "--task", "novelty"))
     if not source.targets and len(classes) <= _MOST_CLASSES:
         advice += [(sentence,) for sentence in common.imbalance(classes)]
-        if source.scaling is None and len(classes) > 1 and n_bad == 0:
-            advice += _on_scaling(source)
+    if source.scaling is None and n_bad == 0 and without_offsets(source) is not source:
+        sentence = "different values of a column are equal in float32, until its mean is subtracted"
+        advice.append((sentence, "--scale", "standard"))
     return {
         "kind": "data",
         "n_rows": source.n_rows,
@@ -129,52 +125,6 @@ def _on_source(
         yield "", "--task", "regression"
     else:
         yield from _on_labels(n_classes, n_missing, are_numbers=are_numbers)
-
-
-def _on_scaling(source: RowSource) -> Iterator[Advice]:
-    """The accuracy on a third of some rows, as they are and scaled; the options if it is better.
-
-    Counts are also tried with logarithms. Rows without a label are left out.
-    """
-    some = stretches(source.n_rows, 128, 16)
-    some = some[:: -(-len(some) // few_rows(source, len(some)))]
-    some = some[~are_missing(SubsetSource(source, some).labels(0, len(some)))]
-    if len(some) < 100 or source.n_features > _MOST_FEATURES:
-        return
-    order = np.random.default_rng(0).permutation(len(some))
-    parts = some[order % 3 > 0], some[order % 3 == 0]
-    labels = [SubsetSource(source, part).labels(0, len(part)) for part in parts]
-    kind = "maxabs" if source.sparse else "standard"
-    exact = [source.take(part, exact=True) for part in parts]
-    raw = _accuracy([source.take(part) for part in parts], labels)
-    found = f"{raw:.3f} as they are"
-    best = raw + 0.01
-    better: tuple[str, ...] = ()
-    values = np.concatenate([values_of(rows).ravel() for rows in exact])
-    largest = values.max(initial=0)
-    are_counts = values.min(initial=0) >= 0 and largest > 1 and not np.any(values % 1)
-    for log1p in (False, True)[: 1 + are_counts]:
-        logs = Scaling(log1p=True).apply(exact[0], source.n_features) if log1p else exact[0]
-        scaling = ColumnRanges(kind).add(logs).scaling(log1p, source.n_features)
-        scaled = _accuracy([scaling.apply(rows, source.n_features) for rows in exact], labels)
-        options = (*["--log1p"] * log1p, "--scale", kind)
-        found += f", {scaled:.3f} with {' '.join(options)}"
-        if scaled > best:
-            best = scaled
-            better = options
-    yield f"of {len(some)} rows a third judged models of the others: accuracy {found}", *better
-
-
-def _accuracy(rows: list[Rows], labels: list[AnyArray]) -> float:
-    """The accuracy of a small model of some rows on others; 0 if the rows cannot be learned."""
-    options = ModelOptions(C=10, tol=1e-2, exact=True)
-    try:
-        learned = rows_source(rows[0], "a sample of the rows", labels[0])
-        model = prepare(learned, "classification", options).fit().model
-        judged = rows_source(rows[1], "a sample of the rows", labels[1])
-        return float((model.predict(judged) == labels[1]).mean())
-    except InputError:
-        return 0.0
 
 
 def _advised(
@@ -274,6 +224,6 @@ def _on_labels(n_classes: int, n_missing: int, *, are_numbers: bool) -> Iterator
     if n_missing:
         way = "training refuses them; --missing-labels drop leaves these rows out"
         yield f"{n_missing} labels are missing: {way}", "--missing-labels", "drop"
-    if n_classes > 100:
+    if n_classes > _MOST_CLASSES:
         options = ("--task", "regression") if are_numbers else ()
         yield f"there are {n_classes} different labels; amounts need --task regression", *options
