@@ -66,8 +66,8 @@ def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     best = result.best
     words = ["ooc-fw", "train", args.data, f"--kernel={best.kernel}"]
     words += [f"--C={best.C}", f"--gamma={best.gamma}"]
-    words += [f"--class-weight={best.class_weight}"] * (best.class_weight is not None)
     if args.task == "classification":
+        words += ["--class-weight=balanced"] * (result.metric == "balanced_accuracy")
         words.append(f"--landmarks={result.fitted.plan.landmarks or 'none'}")
     names = "label labels x_name missing_labels task ordinary contamination epsilon degree coef0 "
     names += "tol seed memory_limit threads"
@@ -80,10 +80,9 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     rows = [["", "kernel", "C", "gamma", f"1 - {result.metric} %", "rows", "SVs", "s"]]
     for point in result.points:
         if point.error is not None:
-            mark = "*" if point is best else "balanced" if point.class_weight else ""
             numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * point.error:.3f}"]
             numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
-            rows.append([mark, point.kernel, *numbers])
+            rows.append(["*" * (point is best), point.kernel, *numbers])
     lines = [
         f"best: {best}, validation error {100 * (best.error or 0.0):.3f} % on {best.n_validated} "
         f"rows",

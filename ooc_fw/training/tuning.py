@@ -1,4 +1,4 @@
-"""Choice of kernel, gamma, C and class weights by validation, within a time limit.
+"""Choice of kernel, gamma and C by validation, within a time limit.
 
 candidates: each kernel with several gammas and values of C
 train each candidate on a sample of the rows, and validate it on held-out rows
@@ -78,6 +78,12 @@ class TuneOptions:
             )
 
     @property
+    def class_weight(self) -> str | None:
+        """Weights of the classes: the same for all classes if the metric counts them the same."""
+        balanced = self.task == "classification" and self.metric == "balanced_accuracy"
+        return "balanced" if balanced else None
+
+    @property
     def kernels(self) -> Sequence[str]:
         """Names of the kernels to try."""
         if self.kernel == "auto":
@@ -111,12 +117,11 @@ def _listed(values: Any) -> Sequence[Any]:
 
 @dataclass
 class Point:
-    """A candidate (kernel, gamma, C and class weights) and its last result."""
+    """A candidate (kernel, gamma and C) and its last result."""
 
     C: float
     gamma: float
     kernel: str = "rbf"
-    class_weight: str | None = None  # "balanced" or None
     error: float | None = None  # 1 - metric; None before the first validation
     n_rows: int = 0  # rows that it was trained on
     n_validated: int = 0  # rows that it was validated on
@@ -127,8 +132,7 @@ class Point:
     pace: float = 0.0
 
     def __str__(self) -> str:
-        weights = ", balanced classes" if self.class_weight else ""
-        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}{weights}"
+        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}"
 
 
 @dataclass(frozen=True)
@@ -317,11 +321,6 @@ class _Search:
             self.say(f"stage {self.stage}: {len(todo)} candidates on {n_rows} rows")
             for point in todo:
                 self._try(point)
-            if len(self.points) == self.n_first:  # the best two also count all classes the same
-                todo = [each for best in self._tried()[:2] for each in self._reweighted(best)]
-                self.points += todo
-                for point in todo:
-                    self._try(point)
             kept, larger = self._kept(n_rows, most, len(folds))
             if larger > n_rows or len(self.parts) < len(folds):
                 todo = kept
@@ -335,14 +334,9 @@ class _Search:
                 self.points += todo
 
     def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:
-        """The best third of the candidates, and the size of the next sample; both fit the time.
-
-        The best one with weights of the classes stays, since they may help with more rows.
-        """
+        """The best third of the candidates, and the size of the next sample; both fit the time."""
         tried = self._tried()
         kept = tried[: max(2, -(-len(tried) // 3))]
-        weighted = [point for point in tried if point.class_weight]
-        kept += [point for point in weighted[:1] if point not in kept]
         larger = 4 * n_rows if 6 * n_rows <= most else most
         left = max(0.0, self._search_left()) / n_parts
         while len(kept) > 2 and self._seconds(kept, larger) > left / 2:
@@ -354,25 +348,17 @@ class _Search:
 
     def _near(self, point: Point) -> list[Point]:
         """Candidates that differ from `point` by one step, in one parameter."""
-        C, gamma, kernel, weights = point.C, point.gamma, point.kernel, point.class_weight
+        C, gamma, kernel = point.C, point.gamma, point.kernel
         near = []
         if self.wanted.Cs is None:
-            near += [(3 * C, gamma, kernel, weights), (C / 3, gamma, kernel, weights)]
+            near += [(3 * C, gamma), (C / 3, gamma)]
         if self.wanted.gammas is None and KERNELS[kernel].uses_gamma:
-            near += [(C, 2 * gamma, kernel, weights), (C, gamma / 2, kernel, weights)]
+            near += [(C, 2 * gamma), (C, gamma / 2)]
         first = [(p.C, p.gamma) for p in self.points[: self.n_first] if p.kernel == kernel]
         least = np.min(first, axis=0) / _SPREAD
         most = np.max(first, axis=0) * _SPREAD
-        points = [Point(*each, pace=point.pace) for each in near]
-        points += self._reweighted(point)
+        points = [Point(*each, kernel, pace=point.pace) for each in near]
         return [p for p in points if least[0] <= p.C <= most[0] and least[1] <= p.gamma <= most[1]]
-
-    def _reweighted(self, point: Point) -> list[Point]:
-        """The same candidate with or without weights of the classes, if the metric asks for it."""
-        if self.wanted.task != "classification" or self.metric == "accuracy":
-            return []
-        weights = None if point.class_weight else "balanced"
-        return [Point(point.C, point.gamma, point.kernel, weights, pace=point.pace)]
 
     def _tried(self) -> list[Point]:
         """Candidates that were tried on the last sample, best first."""
@@ -427,9 +413,9 @@ class _Search:
         kind = replace(self.given, kernel=point.kernel, gamma=point.gamma)
         changes: dict[str, Any] = {"kernel": kernel_for(problem.source, kind)}
         weights = stored_weights(problem.source)
-        if point.class_weight is not None or weights is not None:
+        if self.wanted.class_weight is not None or weights is not None:
             classes = getattr(problem, "classes", np.zeros(1))
-            given = classes, problem.row_classes, point.class_weight, weights
+            given = classes, problem.row_classes, self.wanted.class_weight, weights
             changes["penalties"] = row_penalties(point.C, *given)
         return replace(problem, **changes)
 
