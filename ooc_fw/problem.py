@@ -47,6 +47,13 @@ class Problem:
     part: Part | None  # None: all rows of the data
     task: ClassVar[str] = "classification"
     n_classifiers: ClassVar[int] = 1  # of a landmark model
+    probability: bool = False  # classification: whether the model is to give probabilities
+    contamination: float | None = None  # novelty: see `NoveltyProblem`
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether models of some rows judge the others, for probabilities or a threshold."""
+        return self.probability or self.contamination is not None
 
     @property
     def row_classes(self) -> Int64Array:
@@ -95,6 +102,7 @@ class ClassificationProblem(Problem):
     kernel: Kernel
     penalties: Float64Array | None = None
     class_labels: npt.NDArray[Any] | None = None  # (n_classes,); the codes themselves by default
+    probability: bool = False
     part: Part | None = None
 
     @cached_property
@@ -150,8 +158,8 @@ class NoveltyProblem(Problem):
     source: RowSource
     kernel: Kernel
     penalties: Float64Array | None = None
-    # Largest share of the training rows, above 0 and at most 0.5, that the model calls novel: see
-    # `ooc_fw.training.tasks`. With None the offset is the score at the margin.
+    # Largest share of new ordinary rows, above 0 and at most 0.5, that the model calls novel: see
+    # `ooc_fw.training.fit`. With None the offset is the score at the margin.
     contamination: float | None = None
     part: Part | None = None
     task: ClassVar[str] = "novelty"

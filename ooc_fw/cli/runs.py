@@ -22,6 +22,7 @@ from ooc_fw.report.runlog import read_runs
 from ooc_fw.system.errors import InputError, format_gap, format_value
 from ooc_fw.system.files import Output, check_outputs
 from ooc_fw.system.memory import peak_rss_bytes
+from ooc_fw.training.fit import Fit
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +69,9 @@ class ModelPlace:
             return other
         return path
 
-    def status(self, number: int | None) -> int:
+    def status(self, number: int | None, *, failed: bool = False) -> int:
         """Exit status of the run; `number` is that of the signal that ended it, if one did."""
-        return 128 + number if number else FAILED if self.failed else DONE
+        return 128 + number if number else FAILED if self.failed or failed else DONE
 
     def note(self, path: Path) -> str:
         """End of a sentence: where the model is, if this is not the output."""
@@ -97,13 +98,16 @@ def costs(args: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - args.started, "peak_rss_bytes": peak_rss_bytes()}
 
 
-def warn_inexact(why: str | None, result: Mapping[str, Any], note: str = "") -> None:
-    """Warn if a gap is above the tolerance: `why` is the reason, `note` says where the model is."""
+def warn_of_faults(fitted: Fit, note: str = "") -> None:
+    """Warn if the gap is above the tolerance, or the model incomplete; `note` says where it is."""
     words = "valid but less exact"
-    if result["certified_gap"] is None:
+    if fitted.model.certified_gap is None:
         words = "valid, but nothing bounds how far it is from the optimum; see ooc-fw certify"
+    why = fitted.why_inexact()
     if why is not None:
         logger.warning("%s; the model is %s%s", why, words, note)
+    if fitted.missing:
+        logger.warning("%s%s", fitted.missing, note)
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.options import NOVELTY_C, ModelOptions
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.state import Status
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import DeferredInterrupt, InputError, format_label
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
-from ooc_fw.training.fit import Fit, describe
-from ooc_fw.training.prepare import Prepared, Weights, prepare
+from ooc_fw.training.fit import describe
+from ooc_fw.training.prepare import Weights, prepare
 from ooc_fw.training.tasks import ordinary_rows
 
 logger = logging.getLogger(__name__)
@@ -65,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
         log = runs.open_log(args, options, **facts, kernel=prepared.problem.kernel.to_dict())
         with runs.run_progress(args, log) as progress:
             fitted = prepared.fit(progress.callbacks, resumed, plan)
-            progress.stop()  # since calibration has a display of its own
-            result, number = _save(args, prepared, fitted, place)
+            output = place.save(fitted.model, complete=fitted.complete)
+            result = describe(fitted) | runs.costs(args) | {"model": str(output)}
             progress.end(result)
-    runs.warn_inexact(fitted.why_inexact(), result, place.note(Path(result["model"])))
-    common.print_result(args, result, [result["model"]], runs.summary(result))
-    return place.status(number)
+    runs.warn_of_faults(fitted, place.note(output))
+    common.print_result(args, result, [output], runs.summary(result))
+    return place.status(fitted.signal, failed=fitted.failed)
 
 
 def _options(args: argparse.Namespace) -> ModelOptions:
@@ -90,34 +88,6 @@ def _options(args: argparse.Namespace) -> ModelOptions:
         raise InputError("text on standard input goes with --stream only; add that, or convert it")
     usual = {"C": NOVELTY_C} if args.task == "novelty" and args.C is None else {}
     return common.record_from(ModelOptions, args, **usual)
-
-
-def _save(
-    args: argparse.Namespace,
-    prepared: Prepared,
-    fitted: Fit,
-    place: runs.ModelPlace,
-) -> tuple[dict[str, Any], int | None]:
-    """Calibrate and save the model; returns its description, and the signal that ended the run."""
-    result = describe(fitted)
-    complete = fitted.model.status != Status.INTERRUPTED
-    missing = "" if fitted.signal is None else "interrupted"
-    if args.probability and not missing:
-        common.say(args, "calibrating on held-out rows")
-        try:
-            # Without a log, which describes the training run only.
-            with runs.run_progress(args) as progress:
-                fitted, missing = prepared.calibrated(fitted, progress.callbacks)
-        except (InputError, OSError, MemoryError):
-            place.save(fitted.model, complete=False)
-            raise
-    if args.probability:
-        result["calibrated"] = not missing
-        complete = missing != "interrupted"
-    output = place.save(fitted.model, complete=complete)
-    if args.probability and missing:
-        logger.warning("%s: the model gives no probabilities%s", missing, place.note(output))
-    return result | runs.costs(args) | {"model": str(output)}, fitted.signal
 
 
 def _print_plan(args: argparse.Namespace, plan: Plan) -> int:

@@ -12,7 +12,6 @@ from ooc_fw.cli import common, runs
 from ooc_fw.cli.arguments import given_arguments
 from ooc_fw.options import TrainOptions
 from ooc_fw.report.progress import Progress
-from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.training.fit import describe
 from ooc_fw.training.tuning import TuneResult, tune
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             **options,
         )
         interrupt.defer()  # from here on a signal cannot lose the model
-        path = place.save(result.model, complete=result.model.status != Status.INTERRUPTED)
+        path = place.save(result.model, complete=result.fitted.complete)
     described = describe(result.fitted)
     facts = ("status", "certified_gap", "gap_scope", "n_rows", "n_support")
     values = {
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         "model": str(path),
     }
     common.print_result(args, values, _lines(result, described | values))
-    runs.warn_inexact(result.fitted.why_inexact(), values["refit"], place.note(path))
+    runs.warn_of_faults(result.fitted, place.note(path))
     return place.status(result.signal)
 
 

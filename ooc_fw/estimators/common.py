@@ -189,13 +189,16 @@ class Trainer(BaseEstimator):
             facts |= {"options": options.to_dict(), "resume": resume and os.fspath(resume)}
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                fitted = self._finished(prepared, prepared.fit(progress.callbacks, resumed))
+                fitted = prepared.fit(progress.callbacks, resumed)
                 progress.end(describe(fitted))
             self._keep(fitted.model, fitted.pairs, fitted.landmarks)
+            self._keep_classes(prepared, fitted)
         self.gap_scope_ = fitted.gap_scope
         self._name_features()
         if interrupt.noted is not None and fitted.model.status != Status.INTERRUPTED:
             raise KeyboardInterrupt(interrupt.noted)  # it came after training, and lost nothing
+        if fitted.missing:
+            warnings.warn(fitted.missing, ConvergenceWarning, stacklevel=2)
         why = fitted.why_inexact()
         if why is not None:
             limits = {Status.MAX_ITER: "max_iter", Status.TIME_LIMIT: "max_time"}
@@ -205,9 +208,8 @@ class Trainer(BaseEstimator):
             warnings.warn(f"{why}{advice}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def _finished(self, prepared: Prepared, fitted: Fit) -> Fit:
-        """The fit that the estimator keeps; sets attributes of the task."""
-        return fitted
+    def _keep_classes(self, prepared: Prepared, fitted: Fit) -> None:
+        """Set the attributes that models of classes have."""
 
     def _keep(
         self, model: Model, pairs: list[PairSolution], landmarks: LandmarkSolution | None

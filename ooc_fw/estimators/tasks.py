@@ -6,7 +6,6 @@ scikit-learn validates arrays in RAM only; data on disk are passed on unread.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, OutlierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metaestimators import available_if
@@ -93,12 +91,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     _task = "classification"
 
-    def _finished(self, prepared: Prepared, fitted: Fit) -> Fit:
-        if self.probability:
-            fitted, why = prepared.calibrated(fitted)
-            if why:
-                words = f"{why}: the model gives no probabilities"
-                warnings.warn(words, ConvergenceWarning, stacklevel=3)
+    def _keep_classes(self, prepared: Prepared, fitted: Fit) -> None:
         self.__dict__.pop("_stream", None)  # `partial_fit` will continue from this model
         problem = prepared.problem
         self.classes_: npt.NDArray[Any] = problem.classes
@@ -107,7 +100,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         places = rows if problem.part is None else np.searchsorted(problem.part.rows, rows)
         counts = np.bincount(problem.codes[places], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
-        return fitted
 
     @property
     def intercept_(self) -> Float64Array:

@@ -47,6 +47,9 @@ LANDMARKS = 5_000
 """Number of landmarks, if the limits allow it. For k > 2 classes it is divided by sqrt(k), since
 each class needs matrices of its own between the landmarks."""
 
+FIRST_SHARE = 0.6
+"""Share of a time limit for the model itself, if held-out rows need the rest."""
+
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples; the second sample is solved only if the first one does not decide."""
 
@@ -166,7 +169,8 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
             problem, within, session, most, memory.max_vertices
         )
         why = f"{basis}, so that about {expected} are expected of {n_rows} rows"
-        if expected > most or seconds > session.deadline(options).left():
+        left = session.deadline(options).left() * (FIRST_SHARE if problem.holds_out else 1.0)
+        if expected > most or seconds > left:
             limit = f"more than {most}" if expected > most else "too many for the time limit"
             way_out = f": {why}, {limit}; --exact takes the optimum"
             try:

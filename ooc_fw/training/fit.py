@@ -8,6 +8,7 @@ Probabilities are sigmoids of decision values. On its own training rows a classi
 and a sigmoid fitted to them would be too sure. So some rows are held out: classifiers like the
 final ones are trained on the other rows, and sigmoids are fitted to their values for the held-out.
 A novelty model with `contamination` has a threshold that comes from held-out rows in the same way.
+Both have 40 % of a time limit. If something ends this work early, the model stays without it.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ from ooc_fw.problem import (
     Problem,
     RegressionProblem,
 )
+from ooc_fw.report.progress import EventLog
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, format_label
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
 from ooc_fw.training.checkpoint import Resumed, saving
-from ooc_fw.training.choice import plan_model, train_span
+from ooc_fw.training.choice import FIRST_SHARE, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.tasks import fold_sizes, scaled, threshold_of, warn_of_novel
 
@@ -58,7 +60,6 @@ scores on ijcnn1 and a9a differ by 1e-5; `tune` makes the same choice on ijcnn1,
 by at most a fifth of their standard error."""
 
 _FEW_ROWS = 5_000  # rows that eight trainings take a few seconds for
-_FIRST_SHARE = 0.6  # share of a time limit for the model itself; held-out rows have the rest
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Fit:
     landmarks: LandmarkSolution | None  # the solution of a landmark model
     gap_scope: str  # "all", "weighted" (other rows have weight 0) or "span": see `gap_scope_`
     noted: int | None = None  # number of a signal that came during the run or after it
+    missing: str = ""  # what the model lacks of what held-out rows tell, and why
+    failed: bool = False  # whether an error is the reason
 
     @property
     def solutions(self) -> Sequence[Any]:
@@ -83,6 +86,12 @@ class Fit:
         """Number of the first signal; SIGINT if a callback raised, None otherwise."""
         interrupted = signal.SIGINT if self.model.status == Status.INTERRUPTED else None
         return self.noted or interrupted
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing but a limit cut the run off."""
+        cut_off = bool(self.missing) and (self.failed or self.signal is not None)
+        return self.model.status != Status.INTERRUPTED and not cut_off
 
     def why_inexact(self) -> str | None:
         """Why the gap is above the tolerance; None if the tolerance is reached."""
@@ -104,7 +113,7 @@ def fit(
     """Train the model of a problem; the type of the problem is the task.
 
     Limits of time and memory hold for all classifiers together, `max_iter` for each of them. Dask
-    does not certify several exact classifiers. Without a `plan`, `plan_model` makes it.
+    does not certify several exact classifiers. A `plan` is that of `plan_model` for the options.
 
     Numbers of rows are those in the data, if the problem has a part of them.
 
@@ -120,9 +129,8 @@ def fit(
     if interrupt is None:
         with DeferredInterrupt() as own:
             return fit(problem, options, replace(session, interrupt=own), resumed, plan)
-    within = plan.options
-    if isinstance(problem, NoveltyProblem) and problem.contamination is not None:
-        plan = plan.with_options(max_time=_first_share(within.max_time))
+    if problem.holds_out and plan.options.max_time is not None:
+        plan = plan.with_options(max_time=FIRST_SHARE * plan.options.max_time)
     warm = None if resumed is None else resumed.start(problem, plan.options)
     if session.checkpoint is not None:
         to_model = partial(model_of, problem, plan.options.C)
@@ -150,11 +158,10 @@ def fit(
         ]
         landmarks = landmarks and replace(landmarks, rows=rows[landmarks.rows])
     fitted = Fit(problem, plan, model, pairs, landmarks, scope, interrupt.noted)
-    if not isinstance(problem, NoveltyProblem):
-        return fitted
-    if problem.contamination is not None:
-        return replace(fitted, model=_settled(fitted, problem.contamination, within, session))
-    if plan.options.certify:  # `tune` compares many models, which are not certified
+    if problem.holds_out:
+        return _with_held_out(fitted, options, session)
+    if isinstance(problem, NoveltyProblem) and plan.options.certify:
+        # `tune` compares many models, which are not certified.
         warn_of_novel(model, problem, plan.options)
     return fitted
 
@@ -227,6 +234,8 @@ def describe(fit: Fit) -> dict[str, Any]:
         "passes": evaluations / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
+    if fit.problem.probability:
+        result["calibrated"] = model.calibrated
     if model.task == "novelty":
         result["offset"] = model.offset
     elif model.task == "regression":
@@ -244,23 +253,35 @@ def describe(fit: Fit) -> dict[str, Any]:
 # -- held-out rows -------------------------------------------------------------------------------
 
 
-def before_calibration(problem: ClassificationProblem, options: TrainOptions) -> TrainOptions:
-    """Options of the final classifiers: they leave 40 % of a time limit for calibration.
+def _with_held_out(fitted: Fit, options: TrainOptions, session: Session) -> Fit:
+    """The fit with the sigmoids or the threshold from held-out rows; else it says why not.
 
-    InputError is raised if a class has fewer than two rows.
+    Signals raise in this work, which has the time that is left of the limit in `options`.
     """
-    counts = np.bincount(problem.codes, minlength=len(problem.classes))
-    if counts.min() < 2:
-        raise InputError(
-            f"probabilities need two rows of each class, one to train on and one to hold out, but "
-            f"the class {format_label(problem.classes[counts.argmin()])} has one only; leave out "
-            f"this class or the probabilities"
-        )
-    return replace(options, max_time=_first_share(options.max_time))
-
-
-def _first_share(limit: float | None) -> float | None:
-    return None if limit is None else _FIRST_SHARE * limit
+    share = fitted.problem.contamination
+    lacking = "the model gives no probabilities"
+    if share is not None:
+        lacking = f"the threshold is the margin, not that of contamination {share:g}"
+    # The log and the checkpoint are those of the model itself.
+    callbacks = [one for one in session.callbacks if not isinstance(one, EventLog)]
+    alone = replace(session, callbacks=callbacks, checkpoint=None)
+    assert session.interrupt is not None
+    failed = False
+    try:
+        with session.interrupt.raising():
+            if fitted.signal is not None:
+                raise KeyboardInterrupt(fitted.signal)
+            found = (_calibrated if share is None else _settled)(fitted, options, alone)
+        return replace(fitted, model=found)
+    except OutOfTimeError:
+        reason = "no time left"
+    except KeyboardInterrupt as error:
+        reason = "interrupted"
+        fitted = replace(fitted, noted=signal_of(error))
+    except (InputError, OSError, MemoryError) as error:
+        reason = str(error)
+        failed = True
+    return replace(fitted, missing=f"{reason}: {lacking}", failed=failed)
 
 
 def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator) -> Int64Array:
@@ -276,11 +297,11 @@ def choose_held_out(codes: Int64Array, shuffled: bool, rng: np.random.Generator)
     return part
 
 
-def calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
-    """The model with a sigmoid for each binary classifier, within the time limit of `options`.
+def _calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
+    """The model with a sigmoid for each binary classifier.
 
     The classifiers that predict the held-out rows have the options of the final ones, see
-    `fit_part`. Errors are those of `fit`. KeyboardInterrupt is raised if training is interrupted.
+    `fit_part`.
     """
     problem = fitted.problem
     rng = np.random.default_rng(options.seed)
@@ -323,6 +344,8 @@ def fit_part(
         penalties = None if problem.penalties is None else more * problem.penalties
         problem = replace(problem, penalties=penalties, contamination=None)
         options = replace(options, C=more * options.C)
+    elif problem.probability:
+        problem = replace(problem, probability=False)
     fitted = fit(problem, options, session)
     if fitted.signal is not None or Status(fitted.model.status).was_asked_for:
         raise KeyboardInterrupt(fitted.signal)
@@ -346,11 +369,7 @@ def _without(
     # Most scores of novelty may be within the gap of the margin, so that a rough gap would move the
     # threshold past them.
     least_tol = 0.0 if problem.task == "novelty" else PART_TOL
-    with (
-        (session.interrupt or DeferredInterrupt()).raising(),
-        rest as rows,
-        rows.limited(deadline.check),
-    ):
+    with rest as rows, rows.limited(deadline.check):
         own = Session(session.callbacks, session.dask)
         part = problem.subset(train, train.rows)
         found = fit_part(part, wanted, problem.source.n_rows, own, least_tol)
@@ -359,36 +378,26 @@ def _without(
     return found.model, values
 
 
-def _settled(fitted: Fit, share: float, options: TrainOptions, session: Session) -> Model:
-    """The novelty model with an offset such that this share of new ordinary rows is novel.
+def _settled(fitted: Fit, options: TrainOptions, session: Session) -> Model:
+    """The novelty model with an offset such that the wanted share of new ordinary rows is novel.
 
     Scores of held-out rows, in units of the margin, come from models of the other rows; the margin
-    of the model itself turns the threshold among them into its offset. If there is no time for
-    these models, a warning says that the margin remains the threshold.
+    of the model itself turns the threshold among them into its offset.
     """
-    model = fitted.model
     source = fitted.problem.source
-    reason = "interrupted" if fitted.signal else ""
-    reason = "there is one row only" if source.n_rows == 1 else reason
+    if source.n_rows == 1:
+        raise InputError("there is one row only")
     # Models of seven eighths of the rows have nearly the scores of the model of all rows.
     few = source.n_rows <= _FEW_ROWS
     sizes = fold_sizes(source.n_rows, min(8, source.n_rows) if few else 4)
-    alone = replace(session, callbacks=(), checkpoint=None)  # the log is that of the model itself
-    try:
-        rng = np.random.default_rng(options.seed)
-        parts = draw_parts(source.n_rows, sizes, source.shuffled is True, rng) if not reason else ()
-        scores = []
-        for k, held in enumerate(parts):
-            with suppress(OutOfTimeError):  # later parts have more time
-                found, values = _without(fitted, held, options, alone, len(parts) - k)
-                scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
-        reason = reason if scores or reason else "no time left"
-    except KeyboardInterrupt:
-        reason = "interrupted"
-        model = replace(model, status=str(Status.INTERRUPTED))
-    if reason:
-        sentence = "%s: the threshold is the margin, not that of contamination %g"
-        logger.warning(sentence, reason, share)
-        return model
-    offset = (model.offset or 1.0) * threshold_of(np.concatenate(scores), share)
-    return replace(model, offset=offset)
+    rng = np.random.default_rng(options.seed)
+    parts = draw_parts(source.n_rows, sizes, source.shuffled is True, rng)
+    scores = []
+    for k, held in enumerate(parts):
+        with suppress(OutOfTimeError):  # later parts have more time
+            found, values = _without(fitted, held, options, session, len(parts) - k)
+            scores.append(1.0 + values[:, 0] / (found.offset or 1.0))
+    if not scores:
+        raise OutOfTimeError("there is no time for models of the other rows")
+    threshold = threshold_of(np.concatenate(scores), fitted.problem.contamination)
+    return replace(fitted.model, offset=(fitted.model.offset or 1.0) * threshold)

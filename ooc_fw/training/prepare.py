@@ -27,7 +27,7 @@ from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import sigma2, variance
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.functions import Kernel, make_kernel, resolve_gamma
-from ooc_fw.options import START_ROWS, ModelOptions, TrainOptions
+from ooc_fw.options import START_ROWS, ModelOptions
 from ooc_fw.problem import (
     ClassificationProblem,
     ClassWeight,
@@ -41,16 +41,16 @@ from ooc_fw.problem import (
 )
 from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
 from ooc_fw.solver.state import Callback
-from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
+from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import measure_program
 from ooc_fw.training.checkpoint import Resumed
 from ooc_fw.training.choice import check_memory, check_options, plan_model
-from ooc_fw.training.fit import Fit, before_calibration, calibrated, fit
+from ooc_fw.training.fit import Fit, fit
 
 logger = logging.getLogger(__name__)
 
 _PROBLEMS: dict[str, tuple[type, tuple[str, ...]]] = {
-    "classification": (ClassificationProblem, ()),
+    "classification": (ClassificationProblem, ("probability",)),
     "novelty": (NoveltyProblem, ("contamination",)),
     "regression": (RegressionProblem, ("epsilon",)),
 }
@@ -75,16 +75,9 @@ class Prepared:
     threads: int  # that fit into memory for statistics of the rows
     class_factors: Float64Array  # factor of C of each class
 
-    @property
-    def within(self) -> TrainOptions:
-        """The options, with the time limit of training, without calibration."""
-        if not self.options.probability:
-            return self.options
-        return before_calibration(self.problem, self.options)
-
     def plan(self) -> Plan:
         """Plan the model; errors are those of `plan_model`."""
-        return plan_model(self.problem, self.within, self.session)
+        return plan_model(self.problem, self.options, self.session)
 
     def fit(
         self,
@@ -94,22 +87,7 @@ class Prepared:
     ) -> Fit:
         """Train as `ooc_fw.training.fit.fit` does."""
         session = replace(self.session, callbacks=callbacks)
-        return fit(self.problem, self.within, session, resumed, plan)
-
-    def calibrated(self, fitted: Fit, callbacks: Sequence[Callback] = ()) -> tuple[Fit, str]:
-        """The fit of a model with probabilities, or the same fit and why it has none.
-
-        Errors are those of `ooc_fw.training.fit.calibrated`, except that no time and a signal are
-        reasons.
-        """
-        session = replace(self.session, callbacks=callbacks, interrupt=None)
-        try:
-            with (self.session.interrupt or DeferredInterrupt()).raising():
-                return replace(fitted, model=calibrated(fitted, self.options, session)), ""
-        except OutOfTimeError:
-            return fitted, "no time left"
-        except KeyboardInterrupt as error:
-            return replace(fitted, noted=signal_of(error)), "interrupted"
+        return fit(self.problem, self.options, session, resumed, plan)
 
 
 def prepare(
@@ -184,7 +162,7 @@ def _weights_of_rows(
 
 
 def _answers(
-    task: str, source: RowSource, options: TrainOptions, *, weighted: bool
+    task: str, source: RowSource, options: ModelOptions, *, weighted: bool
 ) -> tuple[dict[str, Any], int]:
     """Read labels or targets, as fields of the problem; also the number of threads for statistics.
 
@@ -201,6 +179,13 @@ def _answers(
     if source.n_rows > 1 << 22:  # so many labels may exceed the limit by themselves
         check_memory(source, options, weighted=weighted)
     classes, codes = encode_labels(source, least=2)
+    counts = np.bincount(codes)
+    if options.probability and counts.min() < 2:
+        raise InputError(
+            f"probabilities need two rows of each class, one to train on and one to hold out, but "
+            f"the class {classes.names[counts.argmin()]} has one only; leave out this class or the "
+            f"probabilities"
+        )
     n_classifiers = classifiers_of(len(classes))
     threads = check_memory(source, options, n_classifiers=n_classifiers, weighted=weighted)
     return {"codes": codes, "class_labels": classes.values}, threads

@@ -542,10 +542,8 @@ class _Search:
             gap = of_all.model.certified_gap
             unfinished = status in (Status.TIME_LIMIT, Status.SUPPORT_LIMIT)
             finished = not unfinished or (gap is not None and gap <= PART_TOL)
-            # Without the time for a threshold, the model of the last sample has a better one.
-            margin = of_all.pairs[0].solution.rho if of_all.pairs else 1.0
-            unsettled = options.contamination is not None and of_all.model.offset == margin
-            if of_all.signal is not None or (finished and not unsettled):
+            # If it is without a threshold, the model of the last sample has a better one.
+            if of_all.signal is not None or (finished and not of_all.missing):
                 return of_all
         self.say(f"time or memory did not suffice for a model of more than {best.n_rows} rows")
         return fitted

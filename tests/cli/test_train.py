@@ -200,14 +200,18 @@ def end_late(*_):
     raise OutOfTimeError("over")
 
 
+def fail(*_):
+    raise OSError("disk gone")
+
+
 @pytest.mark.parametrize(
     ("calibrate", "status", "said"),
-    [(interrupt, 130, "interrupted"), (end_late, 0, "no time left")],
+    [(interrupt, 130, "interrupted"), (end_late, 0, "no time left"), (fail, 3, "disk gone")],
 )
 def test_the_model_is_there_if_calibration_ends_early(
     ooc_fw, here, monkeypatch, calibrate, status, said
 ):
-    monkeypatch.setattr("ooc_fw.training.prepare.calibrated", calibrate)
+    monkeypatch.setattr("ooc_fw.training.fit._calibrated", calibrate)
     shutil.copy("m.h5", "new.h5")
     outcome = ooc_fw("train", "d.h5", "-o", "new.h5", "--probability", "--json")
     result = json.loads(outcome.out)
@@ -257,7 +261,7 @@ def test_a_signal_after_training_does_not_lose_the_model(
 
 
 def test_an_estimator_keeps_its_model_if_calibration_has_no_time(table, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.prepare.calibrated", end_late)
+    monkeypatch.setattr("ooc_fw.training.fit._calibrated", end_late)
     own = FrankWolfeSVC(probability=True)
     with pytest.warns(ConvergenceWarning, match="no time left: the model gives no probabilities"):
         own.fit(*table)

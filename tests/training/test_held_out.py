@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from ooc_fw import TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.machines import class_pairs, fit_sigmoid
 from ooc_fw.problem import ClassificationProblem
-from ooc_fw.solver.plan import Session
-from ooc_fw.training.fit import PART_TOL, calibrated, choose_held_out, fit
+from ooc_fw.training.fit import PART_TOL, choose_held_out, fit
 
 KERNEL = make_kernel("rbf", gamma=0.5)
 
@@ -40,8 +39,8 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows():
         model = fit(ClassificationProblem(source, codes[rest], KERNEL), uncertified).model
     values, known = model.decision_function(X[held]), codes[held]
     with open_dataset(X) as source:
-        final = fit(ClassificationProblem(source, codes, KERNEL), options)
-        found = calibrated(final, options, Session()).classifiers
+        problem = ClassificationProblem(source, codes, KERNEL, probability=True)
+        found = fit(problem, options).model.classifiers
     for k, (j, i) in enumerate(class_pairs(3)):
         here = (known == i) | (known == j)
         expected = fit_sigmoid(values[here, k], known[here] == i)
