@@ -178,10 +178,11 @@ def test_labels_and_weights_beside_a_file_are_those_of_its_input(table, weights,
     targets = FrankWolfeSVR().fit(path, X[:, 0])
     assert targets.score(path, X[:, 0]) == pytest.approx(targets.score(X, X[:, 0]))
     assert targets.score(path, X[:, 0]) > 0.9
-    marks = clone(own).set_params(landmarks=30).fit(path, y, sample_weight=weights + 0.5)
+    marks = clone(own).set_params(landmarks=30, tol=0.1)
+    marks.fit(path, y, sample_weight=weights + 0.5)
     penalties = marks.C * (weights + 0.5)
     found = marks.model_.certify(path, y, penalties=penalties)
-    assert found.certified_gap == pytest.approx(marks.certified_gap_, rel=1e-3, abs=1e-9)
+    assert found.certified_gap == pytest.approx(marks.certified_gap_, rel=1e-6)
     _, test = train_test_split(path)
     assert own.score(test, test.labels(0, 60)) == own.score(test)
     some = order[140:]

@@ -117,7 +117,8 @@ def test_all_commands_agree_on_a_model(ooc_fw, here, name):
                 assert own["dual"] == pytest.approx(known.dual, rel=1e-4)
     predicted = np.array(ooc_fw("predict", "new.h5", "d.h5").out.split())
     if model.task == "novelty":
-        assert np.mean(predicted == "-1") == pytest.approx(0.1, abs=0.05)
+        # The threshold holds on new rows: a quantile of 200 scores has a standard error of 0.02.
+        assert np.mean(predicted == "-1") == pytest.approx(0.1, abs=0.04)
         return
     judged = ooc_fw("evaluate", "new.h5", *data, "--json").json()
     truth = np.load(f"{labels}.npy")

@@ -157,7 +157,7 @@ def test_the_share_of_novel_rows_holds_where_all_rows_are_near_the_margin():
 
 def test_a_threshold_needs_time_and_rows(rows, monkeypatch):
     """Without them the margin is the threshold, and a warning says so."""
-    plain = FrankWolfeOneClass(gamma=0.3).fit(rows)
+    plain = FrankWolfeOneClass(gamma=0.3, random_state=0).fit(rows)
     own = FrankWolfeOneClass(gamma=0.3, contamination=0.1)
     assert own.fit(rows).offset_ != plain.offset_
     assert own.set_params(max_time=60).fit(rows).fit_status_ == 0
@@ -176,7 +176,7 @@ def test_a_threshold_needs_time_and_rows(rows, monkeypatch):
             open_dataset(rows), make_kernel("rbf", gamma=0.3), contamination=0.1
         )
         found = fit(problem, TrainOptions(C=30.0))
-        assert found.model.offset == pytest.approx(plain.offset_, rel=1e-4)
+        assert found.model.offset == plain.offset_
         lacking = "the threshold is the margin, not that of contamination 0.1"
         assert found.missing == f"{said}: {lacking}"
         assert (found.model.status, found.signal) == ("converged", signal)
@@ -197,7 +197,8 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(rows):
         model.score_samples(rows), (expected @ model.dual_coef_[0]).astype(float), atol=2e-4
     )
     share = FrankWolfeOneClass(gamma=0.3, C=0.1, landmarks=40, contamination=0.1)
-    assert 0.05 < np.mean(share.fit(rows).predict(rows) < 0) < 0.15
+    # The threshold holds on new rows: a quantile of 300 scores has a standard error of 0.02.
+    assert 0.06 < np.mean(share.fit(rows).predict(rows) < 0) < 0.14
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
