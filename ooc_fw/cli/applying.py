@@ -17,7 +17,7 @@ from ooc_fw.data.labels import renamed
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.views import feature_places
-from ooc_fw.model.prediction import TableFile, decide, like_training, rows_of_table
+from ooc_fw.model.prediction import decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
@@ -127,8 +127,7 @@ def _parsed(
     if table:
         like = vars(args).get("model") or args.resume
         options = common.record_from(ConvertOptions, args, like=like)
-        file = TableFile(args.data, table, args.data)
-        yield from rows_of_table(model, file, notes, options, with_labels=with_labels)
+        yield from rows_of_table(model, args.data, table, notes, options, with_labels=with_labels)
     else:
         feature_places(None, model.columns, args.data)  # text names no features
         width = 0

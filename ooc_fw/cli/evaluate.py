@@ -19,7 +19,7 @@ from ooc_fw.cli.commands import DONE
 from ooc_fw.data.labels import Classes, label_map, label_number, unknown_labels
 from ooc_fw.data.rows import AnyArray, Float64Array
 from ooc_fw.data.structure import is_model
-from ooc_fw.model.prediction import DECISION_ACCURACY
+from ooc_fw.model.prediction import DECISION_ACCURACY, without_value
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_fit, draw_measures, is_figure, save
 from ooc_fw.system.errors import InputError, format_label, format_words
@@ -58,6 +58,8 @@ def _judge_numbers(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
             raise InputError(
                 f"the model predicts numbers, but the labels of {args.data} are words; name others"
             )
+        if without_value(block.values).any():
+            raise InputError(f"{args.data} has rows without a prediction; leave these rows out")
         parts.append(np.stack([block.labels.astype(float), block.values]))
     both = np.concatenate(parts, axis=1)
     result = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import DeferredInterrupt, InputError, format_label
 from ooc_fw.system.memory import format_bytes
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
-from ooc_fw.training.fit import describe
+from ooc_fw.training.choice import plan_model
+from ooc_fw.training.fit import describe, fit
 from ooc_fw.training.prepare import Weights, prepare
 from ooc_fw.training.tasks import ordinary_rows
 
@@ -48,21 +50,22 @@ def run(args: argparse.Namespace) -> int:
         session = Session((), workers, args.started, checkpoint, interrupt=interrupt)
         weights = Weights(args.class_weight, ordinary)
         with Waiting("labels and statistics", source.n_rows, quiet=args.quiet) as tell:
-            prepared = prepare(source, args.task, options, weights, session, tell)
+            problem = prepare(source, args.task, options, weights, session, tell).problem
         with Waiting("the choice of the model", quiet=args.quiet):
-            plan = prepared.plan()
+            plan = plan_model(problem, options, session)
         if args.dry_run:
             return _print_plan(args, plan)
         common.say(args, plan.kind)
-        rows = prepared.problem.source
-        if args.task == "classification" and prepared.problem.penalties is None:
-            names = map(format_label, prepared.problem.classes.tolist())
-            counts = np.bincount(prepared.problem.codes).tolist()
+        rows = problem.source
+        if args.task == "classification" and problem.penalties is None:
+            names = map(format_label, problem.classes.tolist())
+            counts = np.bincount(problem.codes).tolist()
             common.say(args, *common.imbalance(dict(zip(names, counts, strict=True))))
         facts = {"n_rows": rows.n_rows, "n_features": rows.n_features, "task": args.task}
-        log = runs.open_log(args, options, **facts, kernel=prepared.problem.kernel.to_dict())
+        log = runs.open_log(args, options, **facts, kernel=problem.kernel.to_dict())
         with runs.run_progress(args, log) as progress:
-            fitted = prepared.fit(progress.callbacks, resumed, plan)
+            session = replace(session, callbacks=progress.callbacks)
+            fitted = fit(problem, options, session, resumed, plan)
             output = place.save(fitted.model, complete=fitted.complete)
             result = describe(fitted) | runs.costs(args) | {"model": str(output)}
             progress.end(result)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.arguments import given_arguments
-from ooc_fw.options import TrainOptions
+from ooc_fw.options import ModelOptions, option_fields
 from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.training.fit import describe
@@ -19,12 +19,10 @@ from ooc_fw.training.tuning import TuneResult, tune
 
 def run(args: argparse.Namespace) -> int:
     """Find the best kernel, C and gamma, and train with them."""
-    names = "task ordinary contamination epsilon degree coef0 metric"
-    wanted = {n: getattr(args, n) for n in names.split() if getattr(args, n) is not None}
+    names = {"task", "ordinary", "metric", *option_fields(ModelOptions)} - {"C", "gamma"}
+    wanted = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     if args.kernel is not None:
         wanted["kernel"] = [name.strip() for name in args.kernel.split(",")]
-    options = common.record_from(TrainOptions, args, C=TrainOptions.C).to_dict()
-    del options["C"]
     place = runs.ModelPlace(args)
     with (
         common.open_data(args) as source,
@@ -39,7 +37,6 @@ def run(args: argparse.Namespace) -> int:
             Cs=args.C,
             gammas=args.gamma,
             **wanted,
-            **options,
         )
         interrupt.defer()  # from here on a signal cannot lose the model
         path = place.save(result.model, complete=result.fitted.complete)

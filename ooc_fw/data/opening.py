@@ -109,6 +109,8 @@ def open_dataset(
             source.label_rows(renamed(source.beside["y"], new), labels_as=new)
         if missing_labels == "drop" and source.has_labels:
             missing = np.concatenate([are_missing(labels) for _, labels in iter_labels(source)])
+            if missing.all():
+                raise InputError(f"no row of {source.name} has a label; name the labels (--label)")
             if missing.any():
                 labelled = SubsetSource(source, np.flatnonzero(~missing))
                 labelled.callback(source.close)

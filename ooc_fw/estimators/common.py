@@ -48,7 +48,7 @@ from ooc_fw.system.errors import DeferredInterrupt, InputError
 from ooc_fw.system.files import Output, StrPath, check_outputs
 from ooc_fw.system.threads import cpu_count
 from ooc_fw.training.checkpoint import EVERY_S, load_resumed
-from ooc_fw.training.fit import Fit, describe
+from ooc_fw.training.fit import Fit, describe, fit
 from ooc_fw.training.prepare import Prepared, Weights, prepare
 
 logger = logging.getLogger(__name__)
@@ -189,7 +189,8 @@ class Trainer(BaseEstimator):
             facts |= {"options": options.to_dict(), "resume": resume and os.fspath(resume)}
             events = None if log is None else EventLog(os.fspath(log), **facts)
             with Progress(quiet=not self.verbose, log=events) as progress:
-                fitted = prepared.fit(progress.callbacks, resumed)
+                session = replace(session, callbacks=progress.callbacks)
+                fitted = fit(prepared.problem, options, session, resumed)
                 progress.end(describe(fitted))
             self._keep(fitted.model, fitted.pairs, fitted.landmarks)
             self._keep_classes(prepared, fitted)

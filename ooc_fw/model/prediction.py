@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -315,47 +315,41 @@ def without_value(values: Float64Array) -> npt.NDArray[np.bool_]:
     return np.isnan(values.reshape(len(values), -1)[:, 0])
 
 
-class TableFile(NamedTuple):
-    """A table in a file, or a frame in RAM."""
+def format_of_table(model: Trained, X: Any) -> str:
+    """The format of `X` if it is a table like the one that the model was trained on, else "".
 
-    data: Any  # the path, or the frame
-    format: str  # one of `ooc_fw.data.formats.TABLES`
-    name: str  # name of the table in messages
-
-
-def find_table(model: Trained, X: Any) -> TableFile | None:
-    """`X` as a table like the one that the model was trained on; None for other rows.
-
-    A frame without the columns of that table may have its features instead.
+    A frame is an "arrow" table. One without the columns of that table may have its features.
     """
-    names = names_of_frame(X)
     if model.table is None:
-        return None
+        return ""
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
         is_file = os.path.isfile(path) or os.path.isdir(path)
         kind = detect_format(path, is_table=True) if is_file else ""
-        return TableFile(path, kind, path) if kind in TABLES else None
+        return kind if kind in TABLES else ""
+    names = names_of_frame(X)
     record = training_file(model, "the model").record
     assert record is not None
     lacks_columns = {*record.columns, *record.encodings} - {*(names or ())}
-    if names is None or (lacks_columns and {*(model.columns or ())} <= {*names}):
-        return None
-    return TableFile(X, "arrow", f"this {type(X).__name__}")
+    has_features = lacks_columns and {*(model.columns or ())} <= {*(names or ())}
+    return "" if names is None or has_features else "arrow"
 
 
 def rows_of_table(
     model: Trained,
-    table: TableFile,
+    table: Any,
+    kind: str,
     notes: list[str] | None = None,
     options: ConvertOptions | None = None,
     *,
     with_labels: bool = False,
 ) -> Iterator[tuple[AnyArray, Rows]]:
-    """Labels and rows of a table like that of training.
+    """Labels and rows of a path or frame of this format, which is a table like that of training.
 
     What was left out is added to `notes`; without them, a warning tells of unknown categories.
     """
+    is_path = isinstance(table, str | os.PathLike)
+    name = os.fspath(table) if is_path else f"this {type(table).__name__}"
     options = options or ConvertOptions(like="the model")
     like = training_file(model, str(options.like or "the model"))
     record = like.record
@@ -364,15 +358,13 @@ def rows_of_table(
     options = record.options_of(replace(options, like=like.name, task=task))
     how: dict[str, Any] = {"live": not with_labels}
     with ExitStack() as opened:
-        paths = files_of(table.data, table.format)
-        readers = [
-            opened.enter_context(open_table(one, table.format, options, **how)) for one in paths
-        ]
+        paths = files_of(name, kind) if is_path else [table]
+        readers = [opened.enter_context(open_table(one, kind, options, **how)) for one in paths]
         labels_of = LabelNumbers(like.words) if with_labels else None
         encoder = TableEncoder(readers, record, options, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
-                f"{table.name} has no column {record.label!r}, which had the labels in "
+                f"{name} has no column {record.label!r}, which had the labels in "
                 f"training; name another column with --label"
             )
         n_rows = 0
@@ -388,11 +380,11 @@ def rows_of_table(
                 labels = np.array(words, dtype=object)[labels.astype(np.int64)]
             yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
-            raise InputError(f"{table.name} has no rows; give a table with rows in it")
+            raise InputError(f"{name} has no rows; give a table with rows in it")
         encoder.check_known()
         if notes is None:
             for note in encoder.unknown():
-                logger.warning("%s: %s", table.name, note)
+                logger.warning("%s: %s", name, note)
         else:
             notes += [f"note: {note}" for note in encoder.notes()]
 

@@ -29,7 +29,7 @@ from ooc_fw.model.machines import (
 )
 from ooc_fw.model.prediction import (
     decide,
-    find_table,
+    format_of_table,
     like_training,
     rows_of_table,
     without_value,
@@ -134,9 +134,9 @@ class Model(Trained):
         how["threads"] = THREADS.check("threads", threads)
         n = len(self.classifiers)
         none = np.empty((0, n) if n > 1 else 0)
-        table = find_table(self, X)
-        if table is not None:
-            blocks = (rows for _, rows in like_training(self, rows_of_table(self, table)))
+        kind = format_of_table(self, X)
+        if kind:
+            blocks = (rows for _, rows in like_training(self, rows_of_table(self, X, kind)))
             parts = decide(self, blocks, **how)
             return np.concatenate([none, *parts])
         with borrow_source(X, like=self.origin | {"label": "y"}) as source:

@@ -12,8 +12,8 @@ a problem to `_PROBLEMS`, and what `ooc_fw.training.fit` says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,13 +39,10 @@ from ooc_fw.problem import (
     classifiers_of,
     row_penalties,
 )
-from ooc_fw.solver.plan import Plan, Session, warn_of_gamma
-from ooc_fw.solver.state import Callback
+from ooc_fw.solver.plan import Session, warn_of_gamma
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import measure_program
-from ooc_fw.training.checkpoint import Resumed
-from ooc_fw.training.choice import check_memory, check_options, plan_model
-from ooc_fw.training.fit import Fit, fit
+from ooc_fw.training.choice import check_memory, check_options
 
 logger = logging.getLogger(__name__)
 
@@ -65,29 +62,12 @@ class Weights(NamedTuple):
     rows: npt.ArrayLike | None = None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A problem with all that its training needs."""
+class Prepared(NamedTuple):
+    """A problem, and what was learned with it."""
 
     problem: Any
-    options: ModelOptions
-    session: Session
     threads: int  # that fit into memory for statistics of the rows
     class_factors: Float64Array  # factor of C of each class
-
-    def plan(self) -> Plan:
-        """Plan the model; errors are those of `plan_model`."""
-        return plan_model(self.problem, self.options, self.session)
-
-    def fit(
-        self,
-        callbacks: Sequence[Callback] = (),
-        resumed: Resumed | None = None,
-        plan: Plan | None = None,
-    ) -> Fit:
-        """Train as `ooc_fw.training.fit.fit` does."""
-        session = replace(self.session, callbacks=callbacks)
-        return fit(self.problem, self.options, session, resumed, plan)
 
 
 def prepare(
@@ -127,8 +107,7 @@ def prepare(
     penalties = row_penalties(options.C, *given)
     part = None if rows is None else Part(rows, whole.n_rows)
     problem = kind(source=learned, kernel=kernel, penalties=penalties, part=part, **answers)
-    factors = class_factors(*given)
-    return Prepared(problem, options, session, threads, factors)
+    return Prepared(problem, threads, class_factors(*given))
 
 
 def stored_weights(source: RowSource) -> Float64Array | None:

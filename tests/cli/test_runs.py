@@ -111,7 +111,7 @@ def test_a_run_goes_on_from_its_checkpoint(ooc_fw, here):
 
 
 def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch):
-    from ooc_fw.training.prepare import fit
+    from ooc_fw.cli.train import fit
 
     def fit_and_lose(*arguments):
         shutil.rmtree("gone")
@@ -120,7 +120,7 @@ def test_a_model_whose_place_is_lost_is_kept_elsewhere(ooc_fw, here, monkeypatch
     Path("tmp").mkdir()
     Path("gone").mkdir()
     monkeypatch.setattr("tempfile.tempdir", "tmp")
-    monkeypatch.setattr("ooc_fw.training.prepare.fit", fit_and_lose)
+    monkeypatch.setattr("ooc_fw.cli.train.fit", fit_and_lose)
     outcome = ooc_fw("train", "d.h5", "-o", "gone/m.h5", "--quiet")
     assert outcome.status == 3
     kept = outcome.out.strip()
