@@ -81,7 +81,7 @@ the order of the rows and the scaling.""",
         _TEXT,
     ),
     "verify": Command(
-        "verify.run",
+        "data.verify",
         "Check that a data file is undamaged.",
         "data messages: json quiet|verbose",
     ),

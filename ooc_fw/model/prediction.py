@@ -231,7 +231,7 @@ class Predictor:
         return is_open
 
 
-def prepare(model: Trained) -> Predictor:
+def predictor_of(model: Trained) -> Predictor:
     """The predictor of a model, which keeps it: a preparation takes as long as many rows.
 
     It is made anew if a look at some of the numbers finds others, since nothing forbids to write to
@@ -270,7 +270,7 @@ def decide(
     n_too_large = 0
     first = 0  # position of the first row that is too large
     with ExitStack() as opened:
-        prepared = prepare(model)
+        prepared = predictor_of(model)
         arithmetic = prepared.engine.arithmetic
         engine = opened.enter_context(Engine(model.kernel, threads, arithmetic))
         predictor = prepared.ready(engine, model.threshold or 0.0, labels_only=labels_only)

@@ -46,7 +46,7 @@ class Trained:
     run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy prepares its own predictor, see `ooc_fw.model.prediction.prepare`.
+        # A copy prepares its own predictor, see `ooc_fw.model.prediction.predictor_of`.
         return {name: value for name, value in vars(self).items() if name != "prepared"}
 
     @property

@@ -82,6 +82,8 @@ def arrays(table, data_file):
     yield "one", np.full(200, -7.0)
     yield "rare", np.where(np.arange(200) < 1, "rare", "often")
     yield "half", [0.5]
+    yield "none", np.full(200, "")
+    yield "large", np.full((200, 4), 1e30)
     yield "matrix", np.ones((2, 2))
     yield "objects", np.array([{}, {}])
     yield "wide", np.ones((2, 9), dtype=np.float32)

@@ -184,6 +184,8 @@ predict people.model.h5 people.csv --dask threads => --dask is not for tables
 
 evaluate m.h5 d.h5 --positive attack => --positive attack: m.h5 knows -7 and 3
 evaluate m.h5 X.npy => X.npy has no labels
+evaluate m.h5 X.npy --labels none.npy => no row of X.npy has a label
+evaluate numbers.h5 large.npy --labels amounts.npy => large.npy has rows without a prediction
 evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: 'no', 'yes')
 evaluate m.h5 other.txt => no label in => (known: -7, 3; found: 5) => --label
 evaluate m.h5 d.h5 --figure new.gif => has to end in .png, .svg or .pdf, not new.gif
