@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
 import re
+import resource
 import sys
 import time
 import traceback
@@ -23,6 +25,9 @@ from importlib.resources import files
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE, build_parser
 from ooc_fw.system.errors import InputError, OutOfTimeError, printable, raised, signal_of
 from ooc_fw.system.files import Stream
+
+_ADDRESSES = 3 << 30
+"""Bytes of addresses that libraries take on two processors; they fill a few hundred MiB."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,17 +64,26 @@ def _failure(error: BaseException) -> tuple[str, int]:
         return "interrupted", 128 + number
     if isinstance(error, InputError | OutOfTimeError):
         return str(error), USAGE if isinstance(error, InputError) else FAILED
+    code = getattr(error, "errno", None)
+    # Under ulimit -v, and without more threads or processes, libraries fail in ways of their own.
+    is_scarce = isinstance(error, MemoryError) or "start new thread" in str(error)
+    if is_scarce or code == errno.ENOMEM or (code is None and _address_limit()):
+        more = "; raise the limit of ulimit -v" if _address_limit() else ""
+        return f"out of memory: {str(error) or type(error).__name__}{more}", FAILED
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror or error}", FAILED
-    is_unmapped = isinstance(error, ImportError) and "failed to map" in str(error)  # ulimit -v
-    if is_unmapped or isinstance(error, MemoryError):
-        return f"out of memory: {error}", FAILED
     if os.environ.get("OOC_FW_TRACEBACK"):
         lines = "".join(traceback.format_exception(error)).splitlines()
         print(*map(printable, lines), sep="\n", file=Stream(sys.stderr))
     way_out = "it is an error of ooc-fw itself; OOC_FW_TRACEBACK=1 in the environment shows where"
     return f"{type(error).__name__}: {error}; {way_out}", FAILED
+
+
+def _address_limit() -> int:
+    """Bytes of addresses that ``ulimit -v`` or ``ulimit -d`` allows; 0 without such a limit."""
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=0)
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -79,6 +93,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
+    if 0 < _address_limit() < _ADDRESSES:  # OpenBLAS would try to allocate for ever
+        raise InputError(
+            f"ulimit -v allows {_address_limit() >> 20} MiB of addresses, and libraries take "
+            f"{_ADDRESSES >> 20} MiB, of which they fill few; raise it, and limit --memory"
+        )
     args.started = time.perf_counter()  # before the imports, for which the user waits
     module, _, function = COMMANDS[args.command].runs.partition(".")
     if getattr(args, "stream", False):

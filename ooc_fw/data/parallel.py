@@ -157,6 +157,14 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
         except KeyboardInterrupt:
             starts.result().close()
             raise
+        except (OSError, RuntimeError) as error:
+            first: BaseException = error
+            while first.__context__ is not None:
+                first = first.__context__
+            raise ChildProcessError(
+                f"the processes of a cluster cannot start ({first}); they need memory, and room in "
+                f"/dev/shm; leave out --dask or dask=, or make room"
+            ) from error
     with cluster as address:
         try:
             client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)

@@ -171,11 +171,11 @@ def flush_to_disk(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: StrPath, temporary: Path | None = None) -> Iterator[None]:
-    """Put the name of an output into each OSError without a name, or with that of `temporary`."""
+    """Put the name of an output into errors of the system without a name, or with `temporary`."""
     try:
         yield
     except OSError as error:
-        if error.filename in (None, str(temporary)):
+        if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = os.fspath(path)
         raise
 

@@ -37,13 +37,32 @@ def failing(monkeypatch):
         (OSError(errno.ENOSPC, "No space left", "m.h5"), 3, "m.h5: No space left"),
         (OSError("disk on fire"), 3, "disk on fire"),
         (MemoryError("8 GiB"), 3, "out of memory: 8 GiB"),
-        (ImportError("x.so: failed to map it"), 3, "out of memory: x.so: failed to map it"),
+        (OSError(errno.ENOMEM, "None left"), 3, "out of memory: [Errno 12] None left"),
+        (RuntimeError("can't start new thread"), 3, "out of memory: can't start new thread"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_a_failure_is_one_sentence_and_a_status(failing, ooc_fw, error, status, message):
     failing(error)
     assert ooc_fw("demo") == (status, "", f"ooc-fw: {message}\n")
+
+
+def test_under_a_limit_of_addresses_errors_of_libraries_are_about_memory(
+    failing, ooc_fw, monkeypatch
+):
+    failing(ImportError("x.so: failed to map it"))
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (4 << 30, 4 << 30))
+    said = "ooc-fw: out of memory: x.so: failed to map it; raise the limit of ulimit -v\n"
+    assert ooc_fw("demo") == (3, "", said)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("limit", ["-v 400000", "-d 2000000"])
+def test_too_few_addresses_are_refused_before_libraries_hang(here, limit):
+    command = f"ulimit {limit}; exec {shlex.join(PROGRAM)} certify m.h5 d.h5"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "MiB of addresses" in done.stderr
 
 
 def test_an_error_of_the_program_itself_shows_its_traceback_on_demand(failing, ooc_fw, monkeypatch):

@@ -1,5 +1,6 @@
 """Passes give the same numbers without Dask, on its threads, its processes and a cluster."""
 
+import errno
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.statistics import sigma2
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.files import atomic_path
 from tests.support.files import write_dense
 
 
@@ -72,6 +74,25 @@ def test_processes(path):
             os.kill(pid, signal.SIGINT)
         time.sleep(0.1)
         assert {pid for _, pid in workers.over(file, pid_of, blocks)} <= pids
+
+
+def test_processes_that_cannot_start(monkeypatch, tmp_path):
+    """The first error tells why, also while an output is open."""
+
+    def full(**options):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            raise RuntimeError("Nanny failed to start.") from None
+
+    monkeypatch.setattr("distributed.LocalCluster", full)
+    said = r"^the processes of a cluster cannot start \(.*No space left on device\); "
+    with (
+        pytest.raises(ChildProcessError, match=said),
+        atomic_path(tmp_path / "out"),
+        borrow_workers("processes", 2),
+    ):
+        raise AssertionError
 
 
 @pytest.mark.long
