@@ -68,6 +68,10 @@ class Deadline:
         """Seconds until the limit."""
         return self.max_time - (self._clock() - self._started)
 
+    def share(self, n_left: int) -> float | None:
+        """Seconds for the next of `n_left` runs, which share the time left; None for no limit."""
+        return max(1e-9, self.left() / n_left) if self.limited else None
+
     def check(self) -> None:
         """Raise OutOfTimeError if the time is over; called before there is a model."""
         if self.left() <= 0:

@@ -362,10 +362,8 @@ def _without(
     """
     problem = fitted.problem
     train, rest = hold_out(problem.source, held)
-    wanted = fitted.plan.given
     deadline = session.deadline(options)
-    if deadline.limited:
-        wanted = replace(wanted, max_time=max(deadline.left() / n_left, 1e-3))
+    wanted = replace(fitted.plan.given, max_time=deadline.share(n_left))
     # Most scores of novelty may be within the gap of the margin, so that a rough gap would move the
     # threshold past them.
     least_tol = 0.0 if problem.task == "novelty" else PART_TOL

@@ -252,9 +252,9 @@ class _Training:
         if over is not None:
             callbacks = []
             plan = plan.with_options(max_iter=0, max_time=None, certify=False)
-        elif self.deadline.limited:
-            share = self.deadline.left() / (len(self.pairs) - len(self.solutions))
-            plan = plan.with_options(max_time=max(1e-9, share))
+        else:
+            share = self.deadline.share(len(self.pairs) - len(self.solutions))
+            plan = plan.with_options(max_time=share)
         session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
         solution = solve_problem(problem, plan, session)
         return replace(

@@ -111,8 +111,10 @@ class Stream:
             if len(chosen) > 0:
                 labels = np.where(codes[chosen] == positive, 1, -1).astype(np.int8)
                 new = take_rows(rows, chosen), labels, self.n_rows + chosen
-                own = self._shared(session, len(pairs) - k)
-                solutions[k], shares[k] = self._step(before, shares[k], *new, own)
+                limit = session.deadline(self.options).share(len(pairs) - k)
+                limited = replace(self, options=replace(self.options, max_time=limit))
+                own = Session(session.callbacks)
+                solutions[k], shares[k] = limited._step(before, shares[k], *new, own)
         n_rows = self.n_rows + len(rows)
         if min(shares) < 1 == min(self.shares, default=1):
             logger.warning(
@@ -122,14 +124,6 @@ class Stream:
             )
         found: dict[str, Any] = {"solutions": tuple(solutions), "shares": tuple(shares)}
         return replace(self, n_rows=n_rows, n_features=width, **found)
-
-    def _shared(self, session: Session, n_left: int) -> Session:
-        """The session for the next of `n_left` pairs, which has its share of the time left."""
-        deadline = session.deadline(self.options)
-        if not deadline.limited:
-            return session
-        left = max(0.0, deadline.left())
-        return replace(session, started=session.started - left * (1 - 1 / n_left))
 
     def _step(
         self,
