@@ -36,42 +36,6 @@ def copy_rows(data, indices, indptr, places, out_data, out_indices, out_indptr):
 
 
 @njit(cache=True, nogil=True)
-def count_stored(rows, indptr):
-    """indptr[i + 1] = number of values other than zero in the dense rows 0 to i."""
-    for i in range(rows.shape[0]):
-        row, n = rows[i], 0
-        for j in range(row.size):
-            n += row[j] != 0
-        indptr[i + 1] = indptr[i] + n
-
-
-@njit(cache=True, nogil=True)
-def store_rows(rows, indptr, data, indices):
-    """Copy the nonzero values of dense rows, and their columns, to the starts in `indptr`.
-
-    The output needs room for one more value: a zero is written, too, and the next value replaces
-    it. This is faster than a branch.
-    """
-    for i in range(rows.shape[0]):
-        row, p = rows[i], np.uint64(indptr[i])
-        for j in range(row.size):
-            data[p] = row[j]
-            indices[p] = j
-            p += np.uint64(row[j] != 0)
-
-
-@njit(cache=True, nogil=True)
-def write_dense_rows(data, indices, indptr, zero_row, out):
-    """Write sparse rows into `out`, shape (n_rows, n_features), with `zero_row` elsewhere."""
-    for i in range(indptr.size - 1):
-        row = out[i]
-        for j in range(row.size):  # row[:] = zero_row would take three times as long
-            row[j] = zero_row[j]
-        for k in range(indptr[i], indptr[i + 1]):
-            row[indices[k]] = data[k]
-
-
-@njit(cache=True, nogil=True)
 def hash_rows(bits, columns, indptr, out):
     """out[i] = hash, uint64, of the stored values and columns of row i.
 

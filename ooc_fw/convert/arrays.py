@@ -13,9 +13,9 @@ from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
 from ooc_fw.data.labels import check_labels, typed
 from ooc_fw.data.opening import open_dataset, warn_of_origin
-from ooc_fw.data.rows import CSRRows, take_columns
-from ooc_fw.data.sources import block_slices
-from ooc_fw.data.views import feature_places
+from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.sources import RowSource, block_slices
+from ooc_fw.data.views import ColumnSource, feature_places
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 
@@ -25,7 +25,7 @@ class ArrayInput(Reader):
 
     def __init__(self, path: str, options: ConvertOptions, origin: Mapping[str, str]) -> None:
         super().__init__(path)
-        self.source = self.enter_context(
+        self.source: RowSource = self.enter_context(
             open_dataset(
                 path,
                 options.labels,
@@ -80,13 +80,13 @@ class ArrayEncoder(readers.Encoder):
         self.columns = first.columns if like is None else like.columns
         self.origin = first.origin
         self._width = first.n_features if like is None else like.n_features
-        self._places = {}  # for each array, the places of the columns; None: all, in order
         for one in inputs:
             warn_of_origin(one.source, self.origin if like is None else like.origin)
             fills = options.fill_missing is not None
             places = feature_places(one.source.columns, self.columns, one.name, fills=fills)
-            self._places[one.name] = places
-            if self._places[one.name] is None and one.source.n_features != self._width:
+            if places is not None:
+                one.source = ColumnSource(one.source, places)
+            if one.source.n_features != self._width:
                 raise InputError(
                     f"{one.name} has {one.source.n_features} columns and "
                     f"{first.name if like is None else like.name} has {self._width}; give rows "
@@ -105,8 +105,6 @@ class ArrayEncoder(readers.Encoder):
         if not isinstance(rows, CSRRows):
             rows = CSRRows.from_dense(rows.astype(np.float64))
         rows = replace(rows, data=rows.data.astype(np.float64, copy=False))
-        if (places := self._places[reader.name]) is not None:
-            rows = take_columns(rows, places)
         wrong = np.flatnonzero(are_wrong(rows.data, self._log1p))
         if len(wrong):
             k = int(wrong[0])
@@ -120,7 +118,7 @@ class ArrayEncoder(readers.Encoder):
         elif not self._targets:
             check_labels(labels, start, reader.name)
             values, codes = np.unique(labels, return_inverse=True)
-            labels = self.labels.of(collect_words(values.tolist(), codes, place), place)
+            labels = self.labels.of(collect_words(values.tolist(), codes, place))
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")
         n_more = len(of_input) - len(rows)

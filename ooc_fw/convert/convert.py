@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw._core.rows import write_dense_rows
 from ooc_fw.convert import readers
 from ooc_fw.convert.arrays import ArrayEncoder, ArrayInput
 from ooc_fw.convert.features import TableEncoder
@@ -102,7 +101,7 @@ def convert(
         scaling=layout.scaling,
         seed=layout.seed,
         unseen_labels=tuple(name for name in found if known.place(name) < 0),
-        notes=(*job.encoder.notes(), *job.notes),
+        notes=tuple(job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
     )
 
@@ -195,8 +194,8 @@ class _Conversion:
         new = options.labels_as
         if new is None and like is not None:
             new = like.origin.get("labels_as")
-        words = () if like is None else like.words
-        labels = readers.LabelNumbers(words, new, ", ".join(names))
+        are_words = like is not None and like.are_words
+        labels = readers.LabelNumbers(new, ", ".join(names), are_words=are_words)
         if kind == "libsvm":
             self.inputs = [stack.enter_context(TextInput(name)) for name in names]
             how = {"n_features": self.width, "log1p": self.scaling.log1p}
@@ -296,6 +295,7 @@ class _Conversion:
             self.scaling = fitted.at(np.repeat(np.arange(n_columns), widths))
         else:
             fitted = self.scaling.at(np.minimum(np.cumsum(widths) - widths, n_features - 1))
+        self.notes += encoder.notes()
         self.notes += self._lost_columns(fitted, n_columns)
         if not encoder.labelled:
             said = "there are no labels: the file is for prediction only (else give --label)"
@@ -304,10 +304,10 @@ class _Conversion:
             n_more = self.n_columns - n_features
             self.notes.append(f"{n_more} features beyond {n_features} are left out")
         partly = self.options.labels_as is not None  # later rows may lack some labels of training
-        for sentence in encoder.labels.unused(self.name, partly=partly) if encoder.labelled else ():
-            if partly:
-                raise InputError(f"{sentence}: correct this name, or leave it out")
-            self.notes.append(sentence)
+        unused = encoder.labels.unused(partly=partly) if encoder.labelled else ""
+        if unused and partly:
+            raise InputError(f"{unused}: correct this name, or leave it out")
+        self.notes += filter(None, [unused])
         origin = dict(encoder.origin)
         if encoder.labels.labels_as is not None and encoder.labelled:
             origin["labels_as"] = encoder.labels.labels_as
@@ -406,7 +406,7 @@ class _Conversion:
             rows = keep_stored(rows, rows.data != 0, layout.n_features)
             return RowBlock(rows, beside), rows
         zero_row = layout.scaling.zero_row(layout.n_features)
-        dense = np.empty((len(rows), layout.n_features), dtype=np.float32)
-        write_dense_rows(rows.data, rows.indices, rows.indptr, zero_row, dense)
+        dense = np.tile(zero_row, (len(rows), 1))
+        dense[rows.row_numbers(), rows.indices] = rows.data
         # Sums are faster over sparse rows: zeros add nothing, and most values may be zeros.
         return RowBlock(dense, beside), dense if zero_row.any() else rows

@@ -138,8 +138,8 @@ class TableEncoder(Encoder):
                 what = f"missing, and {self._name} was converted without --impute mean; leave "
                 what += "such rows out, or train on a file that was converted with it"
             raise InputError(f"{place(int(kept[row]))}: the value in column {name!r} is {what}")
-        numbers = self.labels.of(labels, lambda row: place(int(kept[row])))
-        numbers = np.require(numbers, requirements="W")  # compiled code needs a writable array
+        # Compiled code needs a writable array.
+        numbers = np.require(self.labels.of(labels), requirements="W")
         words = [columns[name] for name in record.encodings]
         rows = CSRRows.from_dense(values)
         return ParsedBlock(numbers, rows, 0, words, n_rows - len(kept), weights, sums, kept)
@@ -163,7 +163,6 @@ class TableEncoder(Encoder):
 
     def end_learning(self, ranges: ColumnRanges, log: Scaling, n_columns: int) -> Int64Array:  # noqa: D102
         record = self._record
-        self.check_known()
         if self._learns:
             words = {name: sorted(codes.words) for name, codes in self._codes.items()}
             categories = [words.get(name) for name in record.columns]
@@ -247,28 +246,24 @@ class TableEncoder(Encoder):
         return f"{what} there"
 
     def unknown(self) -> Iterator[str]:
-        """Yield a sentence for each column with categories that the training rows lack."""
-        for name, codes in self._words.items():
-            if codes.n_unknown:
-                unknown = format_words(sorted(codes.unknown))
-                yield (
-                    f"column {name!r}: {codes.n_unknown} of {self._n_rows} rows have a "
-                    f"category that {self._name} lacks ({unknown}); {self._without(name)}"
-                )
+        """Yield a sentence for each column with categories that the training rows lack.
 
-    def check_known(self) -> None:
-        """Raise InputError for a column without a known category in any of its rows.
-
-        A single row may have a new category.
+        InputError is raised for a column without a known category in any of its rows. A single row
+        may have a new category.
         """
         for name, codes in self._words.items():
+            if not codes.n_unknown:
+                continue
+            what = f"{self._name} lacks ({format_words(sorted(codes.unknown))})"
             if 1 < codes.n_rows == codes.n_unknown:
-                unknown = format_words(sorted(codes.unknown))
                 raise InputError(
-                    f"column {name!r}: {self._name} knows the category of none of {codes.n_rows} "
-                    f"rows ({unknown}); see whether columns are swapped, or train with these "
-                    f"categories"
+                    f"column {name!r}: all {codes.n_rows} rows have categories that {what}; see "
+                    f"whether columns are swapped, or train with these categories"
                 )
+            yield (
+                f"column {name!r}: {codes.n_unknown} of {self._n_rows} rows have a category that "
+                f"{what}; {self._without(name)}"
+            )
 
 
 def _are_missing(labels: Float64Array | Words) -> AnyArray:

@@ -142,22 +142,21 @@ class WordCodes:
 
 
 class LabelNumbers:
-    """Labels as numbers: unchanged, or codes of words; `labels_as` gives them new names first.
+    """Labels as numbers: unchanged, or codes of words, which `labels_as` renames at the end.
 
-    If the labels of the training file are `words`, all labels become words, even numbers.
+    If the labels of the training file `are_words`, all labels become words, even numbers.
     """
 
     def __init__(
-        self, words: Sequence[str] = (), labels_as: str | None = None, name: str = "it"
+        self, labels_as: str | None = None, name: str = "it", *, are_words: bool = False
     ) -> None:
         what = f"the column of the labels in {name} (give --task regression if these are targets)"
-        self._codes = WordCodes(words, True, MAX_CLASSES, what)
+        self._codes = WordCodes((), True, MAX_CLASSES, what)
         self._are_coded = False
-        self._are_words = len(words) > 0  # even if all of these are numbers
+        self._are_words = are_words
+        self._name = name
         self.labels_as = labels_as
         self._new = None if labels_as is None else label_map(labels_as)
-        self._unused = {*(self._new or ())} - {"*"}  # names in the map that no label so far has
-        self._old: set[str] = set()  # some of the labels before they were renamed
 
     def keep_words(self) -> None:
         """Take labels as words that are not from text; new names count as text."""
@@ -165,60 +164,60 @@ class LabelNumbers:
 
     @property
     def words(self) -> list[str] | None:
-        """Word of each code; None if labels are numbers."""
+        """Word of each code, as in the input; None if labels are numbers."""
         return self._codes.words if self._are_coded else None
 
-    def of(self, labels: Float64Array | Words, place: Place) -> Float64Array:
-        """Number for each label; `place` tells the place of a row for messages."""
+    def of(self, labels: Float64Array | Words) -> Float64Array:
+        """Number for each label."""
         if not isinstance(labels, Words):
             if self._new is None and not self._are_words:
                 return labels
             numbers, codes = np.unique(labels, return_inverse=True)
             labels = Words(codes, tuple(map(format_label, numbers.tolist())))
-        names = list(labels.values)
-        if self._new is not None:
-            used, rows = np.unique(labels.codes, return_index=True)
-            for code, row in zip(used.tolist(), rows.tolist(), strict=True):
-                old = names[code]
-                self._unused.discard(old_name(old, self._new))
-                if len(self._old) < MAX_CLASSES:
-                    self._old.add(old)
-                word = new_label(old, self._new)
-                if word is None:
-                    raise InputError(
-                        f"{place(row)} has the label {old}; name it in --labels-as, as {old}=NEW"
-                    )
-                names[code] = word
         self._are_coded = True
-        return self._codes.of(Words(labels.codes, tuple(names))).astype(np.float64)
+        return self._codes.of(labels).astype(np.float64)
 
-    def unused(self, name: str, *, partly: bool) -> Iterator[str]:
-        """Yield a sentence if no label of the input `name` has any of the names that are renamed.
+    def unused(self, *, partly: bool) -> str:
+        """A sentence if no label has any of the names that are renamed, else nothing.
 
         With `partly`, also if some of these names are unused.
         """
-        names = {*(self._new or ())} - {"*"}
-        if self._unused and (partly or self._unused == names):
-            yield (
-                f"no label in {name} is {format_words(sorted(self._unused))}, as --labels-as has "
-                f"it; the labels are {format_words(sorted(self._old))}"
-            )
+        old = self.words or []
+        new = self._new or {}
+        names = {*new} - {"*"}
+        unused = names - {old_name(word, new) for word in old}
+        if not unused or not (partly or unused == names):
+            return ""
+        return (
+            f"no label in {self._name} is {format_words(sorted(unused))}, as --labels-as has it; "
+            f"the labels are {format_words(sorted(old))}"
+        )
 
     def values(self) -> tuple[Float64Array | None, tuple[str, ...] | None]:
         """Return the value for each code, and the words for the values; None if not needed.
 
-        If all words of text are numbers, these are the values, which may be equal. Other words are
-        numbered.
+        Codes of words that got one new name have one value. If all words of text are numbers, these
+        are the values, which may be equal, too. Other words are numbered.
         """
         words = self.words
         if words is None:
             return None, None
+        if self._new is not None:
+            words = [self._renamed(word, self._new) for word in words]
         numbers = [label_number(word) for word in words]
         if not self._are_words and None not in numbers:
             return np.array(numbers, dtype=np.float64), None
-        names = sorted(words)
+        names = sorted({*words})
         places = {word: place for place, word in enumerate(names)}
         return np.array([places[word] for word in words], dtype=np.float64), tuple(names)
+
+    def _renamed(self, old: str, new: Mapping[str, str]) -> str:
+        word = new_label(old, new)
+        if word is None:
+            raise InputError(
+                f"{self._name} has the label {old}; name it in --labels-as, as {old}=NEW"
+            )
+        return word
 
 
 class Encoder(ABC):

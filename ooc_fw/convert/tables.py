@@ -323,9 +323,9 @@ class TrainingFile:
     origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The labels that are words."""
-        return tuple(name for name in self.classes or () if isinstance(name, str))
+    def are_words(self) -> bool:
+        """Whether its labels are words."""
+        return any(isinstance(name, str) for name in self.classes or ())
 
     @property
     def record(self) -> TableRecord | None:

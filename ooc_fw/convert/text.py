@@ -193,9 +193,7 @@ class LineEncoder(readers.Encoder):
 
     def parse(self, _reader: readers.Reader, block: TextBlock) -> ParsedBlock:  # noqa: D102
         parsed = parse_block(block, **self._how)
-        # The line of a row is unknown, since lines may be empty.
-        place = f"a line of {block.name} from line {block.first_line} on"
-        return replace(parsed, labels=self.labels.of(parsed.labels, lambda _: place))
+        return replace(parsed, labels=self.labels.of(parsed.labels))
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"feature {column + (not self._how['zero_based'])}"

@@ -53,15 +53,10 @@ class CSRRows:
     @classmethod
     def from_dense(cls, rows: FloatArray) -> CSRRows:
         """Compressed copy of a dense block."""
-        from ooc_fw._core.rows import count_stored, store_rows  # numba is slow to import
-
-        whole = np.ascontiguousarray(rows)
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        count_stored(whole, indptr)
-        data = np.empty(int(indptr[-1]) + 1, rows.dtype)
-        indices = np.empty(len(data), np.int32)
-        store_rows(whole, indptr, data, indices)
-        return cls(data[:-1], indices[:-1], indptr, rows.shape[1])
+        width = rows.shape[1]
+        places = np.flatnonzero(rows)
+        indices = (places % max(1, width)).astype(np.int32)
+        return cls(rows.reshape(-1)[places], indices, _starts(np.count_nonzero(rows, 1)), width)
 
     def toarray(self) -> AnyArray:
         """Dense copy, shape (n_rows, n_features)."""

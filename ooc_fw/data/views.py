@@ -165,7 +165,8 @@ class ColumnSource(WholeSource):
         self.recipe = ColumnSource, (source, places, names)
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
-        rows = self.source.read(start, stop, exact=True)  # they may be scaled later
+        # They may be scaled later, and only the columns in question have to be finite.
+        rows = self.source.read(start, stop, exact=True, checked=False)
         if isinstance(rows, CSRRows):
             return take_columns(rows, self._places)
         found = rows[:, self._places]

@@ -360,7 +360,7 @@ def rows_of_table(
     with ExitStack() as opened:
         paths = files_of(name, kind) if is_path else [table]
         readers = [opened.enter_context(open_table(one, kind, options, **how)) for one in paths]
-        labels_of = LabelNumbers(like.words) if with_labels else None
+        labels_of = LabelNumbers(are_words=like.are_words) if with_labels else None
         encoder = TableEncoder(readers, record, options, like, labels_of)
         if with_labels and not encoder.labelled:
             raise InputError(
@@ -381,7 +381,6 @@ def rows_of_table(
             yield labels, encoder.features(block.rows, codes, Scaling())
         if not n_rows:
             raise InputError(f"{name} has no rows; give a table with rows in it")
-        encoder.check_known()
         if notes is None:
             for note in encoder.unknown():
                 logger.warning("%s: %s", name, note)

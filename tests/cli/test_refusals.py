@@ -25,7 +25,7 @@ convert d.txt new.h5 --dense --sparse => not allowed with
 convert d.txt new.h5 --n-features 67108865 => --n-features: must be => at most 67108864, not
 convert d.txt new.h5 --seed -1 => --seed: must be a whole number
 convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
-convert t.csv new.h5 --label label --labels-as 4=2 => has the label 3
+convert t.csv new.h5 --label label --labels-as 4=2 => no label in t.csv is '4'
 convert t.csv new.h5 --label label --labels-as 4=2,*=1 => label in t.csv is '4' => labels are '3'
 convert d.txt new.h5 --labels-as=-7=1,-8=1,3=2 => no label in d.txt is '-8', as => '-7', '3'
 convert people.csv new.h5 --like people.h5 --labels-as god=1,*=2 => is 'god', as => 'good': correct

@@ -108,7 +108,7 @@ def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse)
     whole = h5ad(FRAME.assign(b=0.0), tmp_path, sparse)
     expected = ooc_fw("predict", model, whole, "--decision").done().out
     important = ooc_fw("importance", model, whole).done().out
-    less = h5ad(FRAME[["d", "a", "c"]].assign(new=7.0, more=8.0), tmp_path, sparse)
+    less = h5ad(FRAME[["d", "a", "c"]].assign(new=np.nan, more=8.0), tmp_path, sparse)
     fill = ("--fill-missing", "0")
     outcome = ooc_fw("predict", model, less, "--decision", *fill).done()
     assert outcome.out == expected
