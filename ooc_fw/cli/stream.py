@@ -76,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
         progress.end(result)
     if before is not None and before.calibrated:
         logger.warning("the updated model gives no probabilities, though %s does", args.resume)
+    if model.threshold is not None:
+        words = "the updated model keeps the threshold %g: see if it is right, with ooc-fw evaluate"
+        logger.warning(words, model.threshold)
     if number is not None:
         words = "interrupted: the model is that of the first %d rows%s"
         logger.warning(words, n_rows, place.note(output))

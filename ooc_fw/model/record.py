@@ -63,9 +63,9 @@ class Model(Trained):
     ) -> Model:
         """Make a model of the result of training: a landmark solution, or one for each pair.
 
-        Scaling, names of features, table and origin come from `data`. With several pairs, `vectors`
-        are the rows of `ooc_fw.model.machines.union_of_rows`. `penalties` are those of all training
-        rows. `given` has the other fields: kernel, C, and those of the task.
+        Scaling, names of features, table, origin and threshold come from `data`. With several
+        pairs, `vectors` are the rows of `ooc_fw.model.machines.union_of_rows`. `penalties` are
+        those of all training rows. `given` has the other fields: kernel, C, and those of the task.
         """
         if isinstance(solution, LandmarkSolution):
             rows = solution.rows
@@ -98,6 +98,7 @@ class Model(Trained):
             rows=rows,
             classifiers=classifiers,
             penalties=None if penalties is None else penalties[rows],
+            threshold=getattr(data, "threshold", None),
             columns=None if columns is None else tuple(columns),
             table=getattr(data, "table", None),
             origin=dict(getattr(data, "origin", {})),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -147,17 +148,21 @@ def test_new_rows_of_any_file_update_a_model(ooc_fw, here):
     ooc_fw("convert", "old.csv", "old.h5", *how).done()
     ooc_fw("train", "old.h5", "-o", "n.h5", "--C", 3).done()
     ooc_fw("convert", "new.csv", "new.h5", "--like", "old.h5", "--no-shuffle").done()
-    before = load_model("n.h5")
+    before = replace(load_model("n.h5"), threshold=1e-3)
+    before.save("n.h5")
     accuracy = ooc_fw("evaluate", "n.h5", "test.csv", "--json").json()["accuracy"]
     values = []
     for data in ("new.csv", "new.h5"):
         update = "train", data, "--stream", "--resume", "n.h5", "-o", "u.h5"
-        result = ooc_fw(*update, "--json").json()
+        outcome = ooc_fw(*update, "--json")
+        result = outcome.json()
         assert (result["status"], result["n_rows"]) == ("streamed", 180)
+        assert "keeps the threshold 0.001: see if it is right" in outcome.err
         assert 0 <= result["sampled_gap"] <= 1e-3
         model = load_model("u.h5")
         assert (model.kernel, model.columns, model.C) == (before.kernel, before.columns, 3)
         assert model.scaling.same_as(before.scaling)
+        assert model.threshold == before.threshold
         assert model.rows.max() >= 60
         values.append(model.decision_function("new.csv"))
         better = ooc_fw("evaluate", "u.h5", "test.csv", "--json").json()["accuracy"]
