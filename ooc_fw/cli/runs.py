@@ -115,7 +115,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     certified = result["certified_gap"] is not None
     gap = format_gap(result["certified_gap" if certified else "sampled_gap"])
     kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
-    if certified and result["gap_scope"] == "weighted":
+    if certified and result["n_weighted"] is not None:
         kind = "certified over all rows with a weight"
     if result["gap_scope"] == "span":
         kind = f"{common.span_of(result)}, {kind}"

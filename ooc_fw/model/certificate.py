@@ -34,6 +34,7 @@ from ooc_fw.problem import (
     Problem,
     RegressionProblem,
     check_sample_weight,
+    penalties_of_classes,
 )
 from ooc_fw.system.errors import format_labels
 
@@ -44,6 +45,8 @@ _WEIGHTS_OF_ROWS = (
     "give data with them (convert --weight), or in Python the penalties of all rows"
 )
 _ADVICE = "give the file it was trained on"
+
+_SAME = 1e-9  # relative difference of two penalties, or of two weights, that may be rounding
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ def certify_model(
         source = SubsetSource(source, rows)
     problem = _problem_of(model, source, penalties)
     _check_training_rows(model, source, problem.row_classes)
+    if "weight" in source.beside or not exact:
+        problem = _with_penalties(problem, model)
     with model.engine(threads, sparse=source.sparse) as engine:
         certified = _certify_exact if exact else _certify_span
         found = certified(model, problem, engine, dask, tell)
@@ -125,6 +130,7 @@ def _check_training_rows(model: Trained, source: RowSource, codes: Int64Array) -
     """Raise InputError if a support vector (if exact, or its class) differs from its row."""
     numbers = model.rows
     last = numbers.max()
+    demand(last >= 0, "the file of the model does not tell which rows it has; train it again")
     words = f"{source.name} has {source.n_rows} rows but the model was trained on row {last}"
     demand(last < source.n_rows, f"{words}; {_ADVICE}")
     differs = np.zeros(len(numbers), dtype=bool)
@@ -176,7 +182,7 @@ def _certify_span(
 ) -> ModelCertificate:
     """Certify a landmark model: bounds on its objectives, rounding included (`certify_point`)."""
     source = problem.source
-    of_span = SpanProblem.of(_with_penalties(problem, model), model.C)
+    of_span = SpanProblem.of(problem, model.C)
     jitter = model.jitter or 0.0
     demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
     betas = np.array([one.beta for one in model.classifiers])
@@ -189,18 +195,6 @@ def _certify_span(
         point = evaluate(span, passes, betas, exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
-    # Training computed the primal from float64 kernel values if it certified it, else from float32.
-    accuracy = 1e-4 if model.certified_gap is None else 1e-6
-    rounding = accuracy * primal + 2 * (primal - point.primal)
-    # Landmarks show that the rows are the training rows, unless the file lacks their numbers. They
-    # do not show all penalties.
-    off = np.abs(model.numbers("primal") - primal)
-    shown = np.isnan(off) | (model.penalties is None)
-    demand(
-        ((off <= rounding) | (shown & (model.rows >= 0).any())).all(),
-        f"the weights have another objective over the rows of {source.name} than in training; "
-        f"{_ADVICE}, and its penalties",
-    )
     # The file of an exact regression has a lower bound on the optimum over all rows. If only some
     # rows were landmarks, it has a bound on the optimum in their span, which is larger.
     scope = "span"
@@ -215,37 +209,34 @@ def _certify_span(
 
 
 def _with_penalties(problem: Any, model: Trained) -> Any:
-    """The problem with the penalties of all rows: those given, or those that the file tells."""
+    """The problem with the penalties of all rows, which are those of training; or InputError.
+
+    They are given, or follow from the weights in the file, or all rows of a class have the same.
+    """
     given = problem.penalties
-    if given is None and model.penalties is None:
-        return problem
-    known = np.full(problem.source.n_rows, model.C)  # NaN where the file does not tell it
-    if model.penalties is not None:
-        of_class = np.full(1, np.nan) if model.class_penalties is None else model.class_penalties
-        known = of_class[np.minimum(problem.row_classes, len(of_class) - 1)]
-        is_row = model.rows >= 0
-        known[model.rows[is_row]] = model.penalties[is_row]
-        if given is None and np.isnan(known).any() and "weight" in problem.source.beside:
-            given = _of_stored_weights(problem, known)
+    stored = problem.source.beside.get("weight")
+    known: Any = (model.class_penalties, model.penalty_sums)
+    if model.penalties is None:
+        if given is None and stored is None:
+            return problem
+        known = (np.full(problem.row_classes.max() + 1, model.C), 0.0)
+    demand(known[1] is not None, "an older version trained the model with weights; train it again")
+    words = f"the weights in {problem.source.name} differ from those in training; {_ADVICE}"
+    if given is not None:
+        words = "the penalties differ from those in training: give C times the weight of each row"
+        values = given
+    elif stored is not None:
+        values = np.asarray(stored[0 : problem.source.n_rows])
+    else:
+        words = _WEIGHTS_OF_ROWS
+        values = np.ones(problem.source.n_rows)
+    demand((values > 0).all(), words)
+    of_class, sums = penalties_of_classes(replace(problem, penalties=values))
+    factors = known[0] / of_class
+    fits = np.abs(sums - known[1]) <= _SAME * len(values)
     if given is None:
-        demand(not np.isnan(known).any(), _WEIGHTS_OF_ROWS)
-        return replace(problem, penalties=known)
-    is_near = np.isclose(given, known, rtol=1e-9, atol=0.0)
-    fits = np.where(np.isnan(known), np.greater(given, 0), is_near)
-    demand(
-        fits.all(),
-        f"the penalty of row {fits.argmin()} differs from that in training: give C times the "
-        f"weight of each row",
-    )
-    return replace(problem, penalties=given)
-
-
-def _of_stored_weights(problem: Any, known: Float64Array) -> Float64Array:
-    """Penalties of all rows: weights in the file, times the factor of a known row of the class."""
-    weights = np.asarray(problem.source.beside["weight"][0 : problem.source.n_rows])
-    places = np.flatnonzero(~np.isnan(known))
-    factors = np.full(problem.row_classes.max(initial=0) + 1, np.nan)
-    factors[problem.row_classes[places]] = known[places] / weights[places]
-    found: Float64Array = factors[problem.row_classes] * weights
-    demand(not np.isnan(found).any(), _WEIGHTS_OF_ROWS)
-    return found
+        values = factors[problem.row_classes] * values
+    else:
+        fits &= np.abs(factors - 1) <= _SAME
+    demand(fits.all(), words)
+    return replace(problem, penalties=values)

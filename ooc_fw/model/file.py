@@ -40,7 +40,7 @@ FORMAT = 5  # format of new files; older formats can be read
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
 _TEXTS = ("table", "origin", "run")
 _VECTORS: dict[str, Any] = {"rows": np.int64, "weighted_rows": np.uint8}
-_VECTORS |= {"penalties": np.float64, "class_penalties": np.float64}
+_VECTORS |= dict.fromkeys(("penalties", "class_penalties", "penalty_sums"), np.float64)
 _ENTRIES = {"indptr": np.int64, "sv": np.int64, "beta": np.float64}  # arrays of all classifiers
 
 
@@ -277,10 +277,10 @@ def check_model(model: Trained) -> None:
         bits = model.weighted_rows
         fits = bits is None or len(bits) == -(-model.n_rows // 8)
         demand(fits and rows.max(initial=-1) < model.n_rows, f"its rows are not {model.n_rows}")
-    if model.class_penalties is not None:
-        own = model.class_penalties
-        fits = len(own) == (n if model.task == "classification" else 1)
-        demand(fits and not (own <= 0).any(), f"C of the rows of classes cannot be {own}")
+    if model.penalty_sums is not None:
+        own: Any = model.class_penalties
+        fits = len(own) == len(model.penalty_sums) == (n if model.task == "classification" else 1)
+        demand(fits and (own > 0).all(), f"C of the rows of classes cannot be {own}")
     penalties = np.ones(n_vectors) if model.penalties is None else model.penalties
     fits = len(penalties) == n_vectors and ((penalties > 0) & (penalties < np.inf)).all()
     demand(fits, f"C must be {n_vectors} positive numbers")

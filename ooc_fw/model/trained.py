@@ -30,8 +30,9 @@ class Trained:
     classifiers: list[Classifier]  # in the order of `class_sides`
     n_rows: int | None = None  # rows of the training data, weight 0 included; None if unknown
     penalties: Float64Array | None = None  # (n_support,): C of each of these rows; None if all = C
-    # Landmark models with penalties: C of all training rows of each class, NaN if it differs.
-    class_penalties: Float64Array | None = None
+    # With penalties: what tells those of all rows, see `ooc_fw.problem.penalties_of_classes`.
+    class_penalties: Float64Array | None = None  # (n_classes,): of the last row of each class
+    penalty_sums: Float64Array | None = None  # (n_classes,)
     jitter: float | None = None  # landmark models: added to the diagonal of the kernel matrix
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
     spread: float | None = None  # regression: the prediction is offset + spread h(x)

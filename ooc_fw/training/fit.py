@@ -42,6 +42,7 @@ from ooc_fw.problem import (
     NoveltyProblem,
     Problem,
     RegressionProblem,
+    penalties_of_classes,
 )
 from ooc_fw.report.progress import EventLog
 from ooc_fw.solver.plan import Plan, Session
@@ -173,9 +174,9 @@ def model_of(problem: Any, C: float, found: Any) -> Model:
     if isinstance(found, Solution):
         found = [PairSolution(0, 1, found)]
     learned["penalties"] = problem.penalties
-    if on_landmarks:
-        learned["class_penalties"] = problem.class_penalties
-    elif len(found) > 1:
+    if problem.penalties is not None:
+        learned["class_penalties"], learned["penalty_sums"] = penalties_of_classes(problem)
+    if not on_landmarks and len(found) > 1:
         learned["vectors"] = problem.source.take(union_of_rows(found))
     if isinstance(problem, ClassificationProblem):
         learned["classes"] = problem.classes
@@ -215,7 +216,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)
-    of_model = "task", "status", "kind", "C", "certified_gap", "sampled_gap"
+    of_model = "task", "status", "kind", "C", "certified_gap", "sampled_gap", "n_weighted"
     result: dict[str, Any] = {
         **{name: getattr(model, name) for name in of_model},
         "gap_scope": fit.gap_scope,

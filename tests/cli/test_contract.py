@@ -19,7 +19,7 @@ GAP = "certified_gap gap_scope tol reached pair_gap objective rho"
 JUDGED = "accuracy balanced_accuracy classes macro confusion n_rows"
 COSTS = "seconds peak_rss_bytes model"
 TRAINED = f"""status task kind method lmo kernel gamma C tol stopping n_rows n_features n_support
-objective rho sampled_gap certified_gap pair_gap gap_scope primal dual choice iterations
+objective rho sampled_gap certified_gap pair_gap gap_scope primal dual n_weighted choice iterations
 kernel_evaluations passes rows_read bytes_read {COSTS}"""
 
 

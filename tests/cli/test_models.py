@@ -100,6 +100,33 @@ def test_weights_that_landmarks_do_not_show_are_refused(ooc_fw, table, tmp_path)
     ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
 
 
+@pytest.mark.parametrize("weights", ["equal", "different", "none"])
+@pytest.mark.parametrize("kind", ["--exact", "--landmarks=20"])
+def test_weights_in_the_file_are_those_of_training(ooc_fw, tmp_path, kind, weights):
+    """Some of the 24 classes have no landmark, which would show the factor of their weights."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 3)).round(3)
+    y = np.arange(240) % 24
+    w = rng.uniform(0.5, 2, 240) if weights == "different" else np.full(240, 2.0)
+    w[7] *= weights != "different"
+    for name in ("d", "other"):
+        table = np.column_stack([X, w, y])
+        np.savetxt(tmp_path / f"{name}.csv", table, "%.17g", ",", header="a,b,c,w,y", comments="")
+        column = ["--drop" if weights == "none" and name == "d" else "--weight", "w"]
+        files = tmp_path / f"{name}.csv", tmp_path / f"{name}.h5"
+        ooc_fw("convert", *files, "--label", "y", *column).done()
+        w[5] = 3.0
+    model = tmp_path / "m.h5"
+    how = [kind, "--tol", 0.01, *(["--class-weight", "0=3"] if weights != "none" else [])]
+    told = ooc_fw("train", tmp_path / "d.h5", "-o", model, *how).err
+    assert ("certified over all rows with a weight" in told) == (weights == "different")
+    trained = load_model(model)
+    found = ooc_fw("certify", model, tmp_path / "d.h5", "--tol", 0.01, "--json").json()
+    assert found["certified_gap"] == pytest.approx(trained.certified_gap, rel=1e-6)
+    words = "the weights in", "other.h5 differ from those in training"
+    ooc_fw("certify", model, tmp_path / "other.h5").assert_refused(*words)
+
+
 def test_importance_lists_the_columns_that_matter_most(ooc_fw, here):
     found = load_model("m.h5").importance("d.h5")
     shown = ooc_fw("importance", "m.h5", "d.h5", "--top", 2, "--quiet")

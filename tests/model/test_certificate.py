@@ -102,7 +102,7 @@ def test_weights_of_classes_are_known_and_those_of_rows_must_be_given(n_classes)
         model.certify(*data)
     with pytest.raises(InputError, match="must not be negative, but that of row 0 is nan"):
         model.certify(*data, penalties=np.nan * penalties)
-    with pytest.raises(InputError, match=r"the penalty of row \d+ differs from that in training"):
+    with pytest.raises(InputError, match="the penalties differ from those in training"):
         model.certify(*data, penalties=penalties / C)
 
 
@@ -134,8 +134,20 @@ def test_weights_that_no_landmark_shows_are_demanded(task, weight, tmp_path):
     if task == "classification":
         primal, dual = objectives(model, X, signs[:, 0], C * weights)
         assert found.certified_gap >= (primal - dual).item() / primal.item()
-    with pytest.raises(InputError, match="the penalty of row"):
-        model.certify(X, y, penalties=weights)
+    for wrong in (weights, C * weights[::-1]):
+        with pytest.raises(InputError, match="the penalties differ"):
+            model.certify(X, y, penalties=wrong)
+
+
+def test_training_rows_are_accepted_although_float32_gave_another_objective():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N_ROWS, 4)).astype(np.float32)
+    y = (np.sin(X[:, 0]) + X[:, 1] > 0).astype(int)
+    weights = rng.uniform(0.5, 2, N_ROWS)
+    how = {"C": 1e6, "gamma": 1e-3, "landmarks": 40, "certify": False, "random_state": 0}
+    model = FrankWolfeSVC(**how).fit(X, y, weights).model_
+    found = model.certify(X, y, penalties=1e6 * weights)
+    assert model.classifiers[0].primal != pytest.approx(found.worst["primal"], rel=1e-4)
 
 
 @pytest.mark.parametrize("own", [FrankWolfeSVC(exact=True), FrankWolfeOneClass(C=0.1)])
