@@ -25,6 +25,7 @@ TILE = 512  # vertices and rows in the largest tile, whose products fit the seco
 _STEP = 16  # widths of tiles of sparse vertices are multiples of this
 _CACHE_LINE = 64  # bytes, as many as the widest vectors have
 
+_COPY_BYTES = 4 << 20  # most bytes of dense rows, or of vertices, that a thread copies at once
 _LOADED_BYTES = 8 << 20  # vertices stay loaded between strips if they take no more as dense rows
 
 
@@ -63,14 +64,17 @@ class _DenseProduct(_Product):
         self._dtype, self._center = dtype, center
         self._vertices: AnyArray = np.empty((0, 0), dtype=dtype)
 
+    def width(self, z: Operand) -> int:
+        return min(TILE, _most_copied(self._dtype, z.values.shape[1]))
+
     def load(self, z: Operand) -> None:
         self._vertices = centred(z.values, self._dtype, self._center)
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = centred(x.values, self._dtype, self._center)
         # All values are finite. BLAS may compute on unused lanes of vectors, and raise flags there.
         with np.errstate(invalid="ignore"):
-            np.matmul(rows, self._vertices.T, out=tile)
+            for part, rows in _copies(x, self._dtype, self._center):
+                np.matmul(rows, self._vertices.T, out=tile[part])
 
 
 class _ColumnProduct(_Product):
@@ -83,9 +87,9 @@ class _ColumnProduct(_Product):
         dtype = method.dtype
         self._one = dtype(1)
         self._n_features = -(-n_features // 4) * 4  # a multiple of 4, as the compiled loop needs
-        self._width = _fitting_width(dtype, n_features)
+        self._width = min(_fitting_width(dtype, n_features), _most_copied(dtype, n_features))
         # Lines whose length is a power of two would compete for the same places in the cache.
-        shape = self._n_features, self._width + _STEP
+        shape = self._n_features, self._width + _STEP * (self._width >= _STEP)
         self._columns = _aligned(shape[0] * shape[1], dtype).reshape(shape)
 
     def width(self, z: Operand) -> int:
@@ -96,16 +100,16 @@ class _ColumnProduct(_Product):
         self._columns[: values.shape[1], : len(z)] = values.T
 
     def into(self, x: Operand, tile: AnyArray) -> None:
-        rows = centred(x.values, type(self._one), self._center)
-        if rows.shape[1] < self._n_features:
-            padded: AnyArray = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
-            padded[:, : rows.shape[1]] = rows
-            rows = padded
-        rows = np.ascontiguousarray(rows)
-        if self._differences:
-            compiled.difference_tile(rows, self._columns, self._squared, tile)
-        else:
-            compiled.minimum_tile(rows, self._columns, self._one, tile)
+        for part, rows in _copies(x, type(self._one), self._center):
+            if rows.shape[1] < self._n_features:
+                padded: AnyArray = np.zeros((len(rows), self._n_features), dtype=tile.dtype)
+                padded[:, : rows.shape[1]] = rows
+                rows = padded
+            rows = np.ascontiguousarray(rows)
+            if self._differences:
+                compiled.difference_tile(rows, self._columns, self._squared, tile[part])
+            else:
+                compiled.minimum_tile(rows, self._columns, self._one, tile[part])
 
 
 class _SparseProduct(_Product):
@@ -162,6 +166,19 @@ def _aligned(size: int, dtype: DTypeLike) -> AnyArray:
     memory: AnyArray = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE
     return memory[start : start + n_bytes].view(dtype)
+
+
+def _most_copied(dtype: DTypeLike, n_features: int) -> int:
+    """Number of dense rows whose copies take `_COPY_BYTES`, but at least 1."""
+    return max(1, _COPY_BYTES // (np.dtype(dtype).itemsize * n_features))
+
+
+def _copies(x: Operand, dtype: type, center: AnyArray | None) -> Iterator[tuple[slice, AnyArray]]:
+    """Yield slices of dense rows, with copies of the rows for products."""
+    most = _most_copied(dtype, x.values.shape[1])
+    for start in range(0, len(x), most):
+        part = slice(start, start + most)
+        yield part, centred(x.values[part], dtype, center)
 
 
 def _fitting_width(dtype: DTypeLike, n_features: int) -> int:

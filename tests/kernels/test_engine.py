@@ -168,6 +168,23 @@ def test_sparse_rows_of_a_million_features_take_memory_for_those_that_are_used(n
             assert peak < 16 * n_features
 
 
+@pytest.mark.parametrize("center", [None, np.full(200_000, 0.5, np.float32)], ids=["", "centred"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_wide_dense_rows_are_copied_a_few_at_a_time(name, center):
+    rows = np.random.default_rng(0).random((40, 200_000), dtype=np.float32)
+    weights = np.full(40, 1 / 40)
+    with Engine(make_kernel(name, gamma=1e-6), arithmetic=Arithmetic(center)) as engine:
+        x = engine.prepare(rows, exact=True)
+        few = engine.prepare(rows[:4], exact=True)
+        expected = engine.weighted_sum(few, x, weights)  # the first time may compile
+        tracemalloc.start()
+        found = engine.weighted_sum(x, x, weights)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert_within(found[:4], expected, 2 * engine.error_bound(few, x))
+        assert peak < 24 << 20  # the rows are 61 MiB in float64
+
+
 def blas_threads() -> list[int]:
     """Threads of numpy's BLAS; scipy may load one of its own at any time."""
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
