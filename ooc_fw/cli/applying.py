@@ -131,8 +131,7 @@ def _parsed(
     else:
         feature_places(None, model.columns, args.data)  # text names no features
         width = 0
-        exact = model.scaling is not None and not model.scaling.is_identity
-        how = {"zero_based": args.zero_based, "exact": exact, "live": not with_labels}
+        how = {"zero_based": args.zero_based, "live": not with_labels}
         for labels, rows in iter_libsvm(args.data, **how):
             width = rows.n_features
             yield labels, rows

@@ -22,7 +22,7 @@ from ooc_fw.data.opening import draw_test_rows, read_groups
 from ooc_fw.data.structure import is_data, is_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.errors import DamageError, InputError, format_label, format_labels, format_value
+from ooc_fw.system.errors import DamageError, InputError, format_label, format_value
 from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
@@ -83,9 +83,6 @@ def _lines(report: ConversionReport, labels: str) -> list[str]:
     if not report.scaling.is_identity:
         lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
     lines += [f"note: {note}" for note in report.notes]
-    if report.unseen_labels:
-        unseen = format_labels(report.unseen_labels)
-        lines.append(f"labels that the training file lacks: {unseen}; their rows are kept")
     return lines
 
 

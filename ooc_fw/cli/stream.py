@@ -175,7 +175,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"
         common.refuse_given(args, ("label", "labels", "x_name"), why)
-        yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based, exact=True))
+        yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based))
     else:
         with common.open_data(args, {} if before is None else before.origin) as source:
             rows = (

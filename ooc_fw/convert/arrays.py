@@ -10,10 +10,10 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
-from ooc_fw.convert.tables import TrainingFile, collect_words, place_from
-from ooc_fw.data.labels import check_labels, typed
+from ooc_fw.convert.tables import TrainingFile, collect_words
+from ooc_fw.data.labels import are_missing, check_labels, typed
 from ooc_fw.data.opening import open_dataset, warn_of_origin
-from ooc_fw.data.rows import CSRRows
+from ooc_fw.data.rows import CSRRows, take_rows
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.views import ColumnSource, feature_places
 from ooc_fw.options import ConvertOptions
@@ -31,7 +31,6 @@ class ArrayInput(Reader):
                 options.labels,
                 x_name=options.x_name,
                 label=options.label,
-                missing_labels=options.missing_labels,
                 like={name: known for name, known in origin.items() if name != "labels_as"},
             )
         )
@@ -40,19 +39,14 @@ class ArrayInput(Reader):
             raise InputError(f"{path} is a converted file already: use it as it is")
         self.size = self.source.decoded_bytes
 
-    def blocks(self) -> Iterator[tuple[int, Any, Any, range]]:
-        """Yield the first row of a block, its rows and labels, and the rows of the input for it."""
+    def blocks(self) -> Iterator[tuple[int, Any, Any]]:
+        """Yield the first row of a block, its rows, and their labels or None."""
         source = self.source
-        first = 0
         for start, stop in block_slices(source, 0, source.n_rows, readers.BLOCK_BYTES):
             rows: Any = source.read(start, stop, exact=True, checked=False)
             labels = typed(source.labels(start, stop), self.name) if source.has_labels else None
             self.text_bytes = int(source.decoded_bytes * stop // source.n_rows)
-            end = source.n_input
-            if stop < source.n_rows:
-                end = int(source.row_ids(stop, stop + 1)[0])
-            yield start, rows, labels, range(first, end)
-            first = end
+            yield start, rows, labels
 
 
 class ArrayEncoder(readers.Encoder):
@@ -77,6 +71,7 @@ class ArrayEncoder(readers.Encoder):
             self.labels.keep_words()
         self._log1p = options.log1p if like is None else like.scaling.log1p
         self._targets = options.targets
+        self._drops = options.missing_labels == "drop"
         self.columns = first.columns if like is None else like.columns
         self.origin = first.origin
         self._width = first.n_features if like is None else like.n_features
@@ -93,14 +88,18 @@ class ArrayEncoder(readers.Encoder):
                     f"with as many, in the same order"
                 )
 
-    def parse(self, reader: Reader, block: tuple[int, Any, Any, range]) -> ParsedBlock:  # noqa: D102
-        assert isinstance(reader, ArrayInput)
-        start, rows, labels, of_input = block
-        ids = reader.source.row_ids(start, start + len(rows))
-        in_input = place_from(reader.name, 0)
+    def parse(self, reader: Reader, block: tuple[int, Any, Any]) -> ParsedBlock:  # noqa: D102
+        start, rows, labels = block
+        kept = np.arange(len(rows))
+        n_left_out = 0
+        if self.labelled and self._drops and (missing := are_missing(labels)).any():
+            kept = np.flatnonzero(~missing)
+            n_left_out = len(rows) - len(kept)
+            rows = take_rows(rows, kept)
+            labels = labels[kept]
 
         def place(row: int) -> str:
-            return in_input(int(ids[row]))
+            return f"{reader.name}, row {start + kept[row]}"
 
         if not isinstance(rows, CSRRows):
             rows = CSRRows.from_dense(rows.astype(np.float64))
@@ -109,7 +108,7 @@ class ArrayEncoder(readers.Encoder):
         if len(wrong):
             k = int(wrong[0])
             raise InputError(
-                f"{place(int(rows.row_numbers()[k]))}: the value in "
+                f"{place(rows.row_numbers()[k])}: the value in "
                 f"{self.column_name(rows.indices[k])} is "
                 f"{readers.fault_of(rows.data[k])}; replace it"
             )
@@ -121,9 +120,7 @@ class ArrayEncoder(readers.Encoder):
             labels = self.labels.of(collect_words(values.tolist(), codes, place))
         elif labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
             raise InputError(f"{reader.name} has targets that are not finite numbers; correct them")
-        n_more = len(of_input) - len(rows)
-        kept = ids - of_input.start
-        return ParsedBlock(labels, rows, self._width, n_unlabelled=n_more, kept=kept)
+        return ParsedBlock(labels, rows, self._width, n_unlabelled=n_left_out, kept=kept)
 
     def column_name(self, column: int) -> str:  # noqa: D102
         return f"column {str(column if self.columns is None else self.columns[column])!r}"

@@ -28,7 +28,6 @@ from ooc_fw.convert.tables import (
 from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
-from ooc_fw.data.labels import Classes
 from ooc_fw.data.opening import input_files, open_dataset
 from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
@@ -52,7 +51,6 @@ class ConversionReport:
     sparse: bool  # whether rows are stored as CSR
     scaling: Scaling  # the scaling of the values
     seed: int | None  # seed of the shuffle; None if rows keep the order of the input
-    unseen_labels: tuple[Any, ...]  # labels that the `like` file lacks; their rows are kept
     notes: tuple[str, ...]  # facts that a user may not expect, one sentence each
     text_bytes: int  # bytes that were read, after decompression
 
@@ -89,18 +87,15 @@ def convert(
         layout = job.layout()
         with atomic_path(output) as temporary, DatasetWriter(temporary, layout) as writer:
             job.write(writer, layout, progress)
-    found = writer.class_counts
-    known = Classes(np.array([*found] if like is None or like.classes is None else like.classes))
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
         n_features=layout.n_features,
-        class_counts=found,
+        class_counts=writer.class_counts,
         targets=layout.targets,
         sparse=layout.sparse,
         scaling=layout.scaling,
         seed=layout.seed,
-        unseen_labels=tuple(name for name in found if known.place(name) < 0),
         notes=tuple(job.notes),
         text_bytes=sum(reader.text_bytes for reader in job.inputs),
     )

@@ -17,13 +17,10 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.convert.readers import Place, Reader, Words
-from ooc_fw.data import formats
-from ooc_fw.data.containers import open_file
 from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.labels import MISSING_LABELS, label_number
 from ooc_fw.data.opening import open_dataset
@@ -316,16 +313,11 @@ class TrainingFile:
     n_features: int
     sparse: bool  # whether its rows are sparse
     scaling: Scaling  # the scaling of its values
-    classes: tuple[Any, ...] | None = None  # its labels; None if they are unknown
+    are_words: bool = False  # whether its labels are words
     columns: Sequence[str] | None = None  # names of its features
     table: str | None = None  # `TableRecord` as JSON, if it comes from a table
     targets: bool = False  # whether its labels are targets of a regression
     origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
-
-    @property
-    def are_words(self) -> bool:
-        """Whether its labels are words."""
-        return any(isinstance(name, str) for name in self.classes or ())
 
     @property
     def record(self) -> TableRecord | None:
@@ -337,18 +329,13 @@ class TrainingFile:
 
 def read_like(path: str) -> TrainingFile:
     """Read the facts in a converted or other HDF5 file with rows; InputError if it is damaged."""
-    with open_dataset(path) as source, open_file(path) as file, formats.reading(path):
-        labels = file.get("y")
-        attributes = labels.attrs if isinstance(labels, h5py.Dataset) else {}
-        names: Any = formats.get_texts(attributes, formats.LABEL_NAMES)
-        if names is None and "class_names" in file.attrs:
-            names = file.attrs["class_names"].tolist()
+    with open_dataset(path) as source:
         return TrainingFile(
             path,
             source.n_features,
             source.sparse,
             source.scaling or Scaling(),
-            None if names is None or source.targets else tuple(names),
+            source.has_labels and source.labels(0, 0).dtype.kind not in "biuf",
             source.columns,
             source.table,
             bool(source.targets),

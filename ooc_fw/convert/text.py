@@ -203,18 +203,16 @@ def iter_libsvm(
     path: str | os.PathLike[str],
     *,
     zero_based: bool = False,
-    exact: bool = False,
     live: bool = False,
 ) -> Iterator[tuple[Float64Array, CSRRows]]:
     """Yield labels and rows of LIBSVM text, block by block; rows are as wide as the widest so far.
 
-    With `exact`, values are float64, to be scaled before they are rounded. Blocks of a `live` text
-    have the rows that have come so far.
+    Values are float64, to be scaled before they are rounded. Blocks of a `live` text have the rows
+    that have come so far.
     """
-    dtype = np.float64 if exact else np.float32
     n_rows = width = 0
     with TextInput(path, live=live) as text:
-        parse = partial(parse_block, zero_based=zero_based, dtype=dtype)
+        parse = partial(parse_block, zero_based=zero_based)
         for block in ordered_map(parse, text.blocks(), lambda: text.drained):
             n_rows += len(block.rows)
             width = max(width, block.width)
@@ -229,9 +227,8 @@ def parse_block(
     zero_based: bool = False,
     n_features: int | None = None,
     log1p: bool = False,
-    dtype: type[np.floating[Any]] = np.float64,
 ) -> ParsedBlock:
-    """Parse a block of text into values of `dtype`, each rounded from float64.
+    """Parse a block of text.
 
     Columns from `n_features` on are left out. With `log1p`, values must be above -1.
     """
@@ -244,7 +241,7 @@ def parse_block(
     labels = np.empty(block.n_lines)
     indptr = np.zeros(len(labels) + 1, dtype=np.int64)
     indices = np.empty(n_pairs, dtype=np.int32)
-    values: Any = np.empty(n_pairs)
+    values = np.empty(n_pairs)
     place = (0, 0, 0, 0)
     while True:
         place = parse_lines(text, rules, place, labels, indptr, indices, values)
@@ -265,7 +262,7 @@ def parse_block(
         indptr[n_rows + 1] = part.stop
         width = max(width, int(columns.max(initial=-1)) + 1)
         place = (end, n_lines + 1, n_rows + 1, width)
-    data = values[: int(indptr[n_rows])].astype(dtype, copy=False)
+    data = values[: int(indptr[n_rows])]
     rows = CSRRows(data, indices[: len(data)], indptr[: n_rows + 1], min(width, limit))
     return ParsedBlock(labels[:n_rows], rows, width)
 

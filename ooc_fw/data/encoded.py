@@ -42,7 +42,7 @@ _PART_ROWS = 1 << 16  # rows whose labels are read and added together
 class Encoding(TypedDict):
     """Encoding of the categories of a column."""
 
-    words: Sequence[str]  # the categories, sorted
+    words: Sequence[str]  # the categories, in the order of their codes
     features: Mapping[str, Sequence[float]]  # by name: a value for each word, and for no word
 
 

@@ -137,11 +137,11 @@ def _connected(where: str, threads: int) -> Iterator[Any]:
         ) from None
     cluster: Any = nullcontext(where)
     if where == "processes":
-        # A terminal sends Ctrl-C to all processes. Workers inherit from the thread that starts them
-        # that they are deaf to it, and this process decides. The tracker would unblock it.
+        # A terminal sends Ctrl-C to all processes. Workers inherit a blocked signal from the thread
+        # that starts them, so that this process decides. A start of the tracker would unblock it.
         resource_tracker.ensure_running()
-        deaf: Any = signal.pthread_sigmask, (signal.SIG_BLOCK, [signal.SIGINT])
-        pool = ThreadPoolExecutor(1, "cluster", *deaf)
+        blocked: Any = signal.pthread_sigmask, (signal.SIG_BLOCK, [signal.SIGINT])
+        pool = ThreadPoolExecutor(1, "cluster", *blocked)
         starts = pool.submit(
             distributed.LocalCluster,
             n_workers=threads,

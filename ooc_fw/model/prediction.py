@@ -395,7 +395,7 @@ def training_file(model: Trained, name: str) -> TrainingFile:
         model.n_features,
         isinstance(model.support_vectors, CSRRows),
         model.scaling or Scaling(),
-        None if model.spread is not None else tuple(model.classes.tolist()),
+        model.classes.dtype.kind not in "biuf",
         columns=model.columns,
         table=model.table,
         targets=model.spread is not None,

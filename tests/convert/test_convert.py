@@ -126,7 +126,7 @@ def test_like_takes_width_scaling_and_storage(run_text, tmp_path, dense, kind):
     np.testing.assert_array_equal(found.X, train.scaling.apply(raw, 4))
     assert (found.row.tolist(), bool(found.attrs["shuffled"])) == ([0, 1], False)
     assert report.notes == ("2 features beyond 4 are left out",)
-    assert (report.sparse, report.unseen_labels) == (not dense, (7,))
+    assert (report.sparse, report.class_counts) == (not dense, {1: 1, 7: 1})
 
 
 @pytest.mark.parametrize("kind", ["csv", "npy"])
