@@ -18,7 +18,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from itertools import islice
 from numbers import Integral, Real
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 
 class InputError(ValueError):
@@ -115,10 +115,17 @@ def _handle(number: int, handler: Any) -> None:
         set_once(number, ctypes.c_void_p(ctypes.pythonapi.PyOS_getsig(number)))
 
 
+def _interrupt(number: int) -> NoReturn:
+    """Raise for a signal. A command does not tell of callbacks and half-made objects that fail."""
+    if _is_command:
+        sys.unraisablehook = lambda _: None
+    raise KeyboardInterrupt(number)
+
+
 def _raise(number: int, _: FrameType | None) -> None:
     _handle(number, _raise)
     raised.append(number)
-    raise KeyboardInterrupt(number)
+    _interrupt(number)
 
 
 def raise_at_signals() -> None:
@@ -128,13 +135,6 @@ def raise_at_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             _handle(number, _raise)
-    tell = sys.unraisablehook
-
-    def tell_others(lost: sys.UnraisableHookArgs) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):  # see `DeferredInterrupt.check`
-            tell(lost)
-
-    sys.unraisablehook = tell_others
 
 
 def ignore_signals() -> None:
@@ -193,5 +193,5 @@ class DeferredInterrupt:
         _handle(number, self._note)
         if self.noted is not None or not self.defers:
             self.noted = number
-            raise KeyboardInterrupt(number)
+            _interrupt(number)
         self.noted = number

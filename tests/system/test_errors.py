@@ -107,3 +107,27 @@ with {within}:
             process.wait(0.5)
         process.send_signal(number)
         assert process.wait(60) == -number
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("within", ["nullcontext()", "errors.DeferredInterrupt()"])
+def test_after_a_signal_objects_that_are_half_made_fail_in_silence(within):
+    code = f"""
+import os, signal
+from contextlib import nullcontext
+from ooc_fw.system import errors
+class Half:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.made = True
+    def __del__(self):
+        del self.made
+errors.raise_at_signals()
+try:
+    with {within}:
+        Half()
+except KeyboardInterrupt as error:
+    print(errors.signal_of(error))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{int(signal.SIGTERM)}\n", "")
