@@ -72,7 +72,7 @@ ARGUMENTS = {
         choices=options.TASKS,
         metavar="TASK",
     ),
-    "ordinary": Option(None, "label of the rows that novelty learns", metavar="LABEL"),
+    "ordinary": Option(None, "label of ordinary rows, which novelty learns", metavar="LABEL"),
     "metric": Option(
         "auto",
         "what to maximise: accuracy, balanced_accuracy, auc or r2; auto depends on the task",

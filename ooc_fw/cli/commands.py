@@ -140,7 +140,7 @@ before any shuffling. Text and tables are converted like the training data.""",
 
 Unknown labels count as wrong. The measures are those of scikit-learn with zero_division=nan:
 macro means are over the classes that have the measure.""",
-        """model data label positive threshold|false_alarms save threads dask figure
+        """model data label ordinary positive threshold|false_alarms save threads dask figure
         data: labels x_name zero_based names fill_missing messages: json quiet|verbose""",
         _TEXT,
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -35,6 +34,10 @@ def run(args: argparse.Namespace) -> int:
     model_output = Output("model", args.save, is_model)
     check_outputs([Output("figure", args.figure, is_figure), model_output], common.inputs_of(args))
     check_figure(args.figure)
+    if model.task != "novelty":
+        common.refuse_given(args, ["ordinary"], "goes with novelty models only; leave it out")
+    if args.ordinary is not None:
+        model.origin["ordinary"] = args.ordinary
     if args.false_alarms is None:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
     is_regression = model.task == "regression"
@@ -96,10 +99,7 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
     if n_unknown == len(seen.given):
         way = "name another column with --label"
         if model.task == "novelty":
-            name = format_label(found[0])
-            name = f'"{name}"' if {*name} & {*",="} else name
-            new = shlex.quote(f"{name}=1,*=-1")
-            way = f"if {name} is ordinary, make it 1 and others -1: convert --labels-as {new}"
+            way = "name the label of ordinary rows: --ordinary LABEL"
         raise unknown_labels(classes, found, args.data, way)
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
@@ -130,7 +130,7 @@ def _warn_of_labels(model: Model, data: str, given: set[str]) -> None:
         known = [model.origin["ordinary"]]
         rest = "-1"
     if known and given == {rest}:
-        sentence = "no label in %s is %s, as in training: all labels are %s; see if this is right"
+        sentence = "no label in %s is %s: all of them count as %s; see if this is right"
         logger.warning(sentence, data, format_words(known), rest)
 
 

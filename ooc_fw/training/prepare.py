@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.labels import encode_labels, read_targets
+from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, read_targets
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
@@ -40,7 +40,7 @@ from ooc_fw.problem import (
     row_penalties,
 )
 from ooc_fw.solver.plan import Session, warn_of_gamma
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_words
 from ooc_fw.system.memory import measure_program
 from ooc_fw.training.choice import check_memory, check_options
 
@@ -149,6 +149,7 @@ def _answers(
     """
     measure_program(source.decoded_bytes if source.in_memory else 0)
     if task == "novelty":
+        _warn_of_labels(source)
         return {}, check_memory(source, options, weighted=weighted)
     if task == "regression":
         fewest = source.n_rows if options.exact else options.landmarks or START_ROWS
@@ -168,6 +169,18 @@ def _answers(
     n_classifiers = classifiers_of(len(classes))
     threads = check_memory(source, options, n_classifiers=n_classifiers, weighted=weighted)
     return {"codes": codes, "class_labels": classes.values}, threads
+
+
+def _warn_of_labels(source: RowSource) -> None:
+    """Warn if rows of a novelty model, which are all ordinary to it, have several labels."""
+    found: set[Any] = set()
+    for _, labels in iter_labels(source) if source.has_labels and not source.targets else ():
+        found.update(labels[~are_missing(labels)].tolist())
+        if len(found) > 1:
+            words = "all rows of %s are learned as ordinary, though they have several labels (%s): "
+            words += "--ordinary LABEL learns those of one (in Python give others sample_weight 0)"
+            logger.warning(words, source.name, format_words(sorted(found)))
+            return
 
 
 def kernel_for(

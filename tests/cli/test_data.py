@@ -104,7 +104,7 @@ def test_joined_names_that_no_row_has_are_told(ooc_fw, network):
         assert f"{said}'neptune.', 'normal', 'smurf.'" in ooc_fw(*command).done().err
         ooc_fw(*command, "--labels-as", "normal=0,smruf.=1,*=1").assert_refused("is 'smruf.'")
         assert "note: no label" not in ooc_fw("convert", "net.csv", *command[2:]).done().err
-    said = "no label in later.csv is 'normal.', as in training: all labels are 1"
+    said = "no label in later.csv is 'normal.': all of them count as 1"
     assert said in ooc_fw("evaluate", "net.model.h5", "later.csv").done().err
 
 
@@ -132,10 +132,16 @@ def test_novelty_learns_and_judges_one_class(ooc_fw, network):
     ooc_fw("split", "one.h5", "part.h5", "rest.h5").done()
     found = ooc_fw("info", "part.h5", "--json").json()
     assert found["next"] == ["ooc-fw train part.h5 --task novelty"]
-    for data in ("part.h5", "two.h5"):
-        learn = "train", data, "--task", "novelty", "--ordinary", "normal", "-o", "one.model.h5"
-        ooc_fw(*learn).done()
-        found = ooc_fw("evaluate", "one.model.h5", "two.h5", "--json").json()
+    known = "--ordinary", "normal"
+    for data, told in (("part.h5", ()), ("two.h5", ()), ("part.h5", known), ("two.h5", known)):
+        learn = "train", data, "--task", "novelty", "-o", "one.model.h5"
+        assert ("several labels ('normal', 'odd')" in ooc_fw(*learn, *told).done().err) == (
+            data == "two.h5" and not told
+        )
+        judge = "evaluate", "one.model.h5", "two.h5"
+        if not told:
+            ooc_fw(*judge).assert_refused("found: 'normal', 'odd'", "--ordinary LABEL")
+        found = ooc_fw(*judge, *([] if told else known), "--json").json()
         assert [each["support"] for each in found["classes"].values()] == [50, 50]
     Path("odd.csv").write_text("a,b,label\n1,2,odd\n")
     assert (

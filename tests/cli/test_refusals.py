@@ -90,6 +90,7 @@ train d.h5 --task novelty --contamination 0.7 => must be a positive number, at m
 evaluate m.h5 d.h5 --false-alarms 0 => must be a positive number
 evaluate m.h5 d.h5 --false-alarms 1% --threshold 1 => not allowed with
 evaluate m.h5 d.h5 --save new.h5 => goes with --false-alarms only
+evaluate m.h5 d.h5 --ordinary 3 => --ordinary goes with novelty models only
 evaluate m.h5 d.h5 --false-alarms 1% --save d.h5 => d.h5
 predict m.h5 d.h5 --unassigned 0.9 => gives no probabilities
 train d.h5 --contamination 0.1 => --contamination goes with --task novelty
@@ -189,7 +190,7 @@ evaluate numbers.h5 large.npy --labels amounts.npy => large.npy has rows without
 evaluate m.h5 X.npy --labels words.npy => a class of the model (known: -7, 3; found: 'no', 'yes')
 evaluate m.h5 other.txt => no label in => (known: -7, 3; found: 5) => --label
 evaluate m.h5 d.h5 --figure new.gif => has to end in .png, .svg or .pdf, not new.gif
-evaluate novel.h5 d.h5 --labels words.npy => 1; found: 'no', 'yes'); if no is => 'no=1,*=-1'
+evaluate novel.h5 d.h5 --labels words.npy => 1; found: 'no', 'yes'); name the label of ordinary rows
 evaluate numbers.h5 d.h5 --labels words.npy => predicts numbers, but the labels of d.h5 are words
 evaluate people.model.h5 no-kind.csv => has no column 'kind' => --label
 evaluate m.h5 d.txt --label z => --label has no meaning for d.txt
