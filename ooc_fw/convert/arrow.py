@@ -18,12 +18,12 @@ from pyarrow import dataset, parquet, types
 from ooc_fw._core import text as scanning
 from ooc_fw.convert import readers, tables
 from ooc_fw.convert.readers import Place, Words
-from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table, listed
+from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
 from ooc_fw.convert.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import InputError, format_label, unreadable
+from ooc_fw.system.errors import InputError, format_label, format_words, unreadable
 
 MAX_BLOCK_ROWS = 1 << 16  # most rows of a table that are read at once
 
@@ -183,8 +183,9 @@ class CSVTable(TextInput, Table):
             others = [name for name in names if name not in given]
             if 2 * len(others) < len(names):
                 raise InputError(
-                    f"the first line of {self.name} names the columns, but {listed(others)} is not "
-                    f"among the names that are given (--names, or those of training); correct it"
+                    f"the first line of {self.name} names the columns, but {format_words(others)} "
+                    f"is not among the names that are given (--names, or those of training); "
+                    f"correct it"
                 )
             if len(names) > len(given) or (len(names) < len(given) and not self._is_later):
                 raise InputError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ooc_fw.convert import readers
 from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
-from ooc_fw.convert.tables import WORDS, Table, TableRecord, TrainingFile, listed, plain_word
+from ooc_fw.convert.tables import WORDS, Table, TableRecord, TrainingFile, plain_word
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import MISSING_LABELS
 from ooc_fw.data.rows import (
@@ -81,7 +81,7 @@ class TableEncoder(Encoder):
             self._label_of[table] = label
             if like is None and (more := {*table.kinds} - {*inputs[0].kinds}):
                 raise InputError(
-                    f"{table.name} has column {listed(sorted(more))}, which {inputs[0].name} "
+                    f"{table.name} has column {format_words(sorted(more))}, which {inputs[0].name} "
                     f"lacks; name this file first, with --drop for what the others lack"
                 )
             table.wanted = record.wanted(table, label, of, options)

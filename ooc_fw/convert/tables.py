@@ -27,9 +27,9 @@ from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions
-from ooc_fw.system.errors import DamageError, InputError, format_label
+from ooc_fw.system.errors import DamageError, InputError, format_label, format_words
 
-MAX_LISTED = 12  # most columns that a message lists
+MAX_LISTED = 12  # most columns of a table that a message lists
 # Cells without a number. In a column of categories, only an empty cell is missing.
 MISSING = (*sorted(MISSING_LABELS), "-")
 NUMBERS, DATES, WORDS, TEXT = ("numbers", "dates", "words", "text")
@@ -66,12 +66,6 @@ class Table(Reader):
 def place_from(name: str, first: int) -> Place:
     """Places of the rows of a block that begins at row `first` of a file."""
     return lambda row: f"{name}, row {first + row}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names with commas between them; only the first ones if there are many."""
-    shown = ", ".join(names[:MAX_LISTED])
-    return f"{shown}, ... ({len(names)} in all)" if len(names) > MAX_LISTED else shown
 
 
 def parse_number(text: str) -> float | None:
@@ -255,10 +249,11 @@ class TableRecord:
 
 def check_columns(table: Table, names: Iterable[str], of: str) -> None:
     """Raise InputError if a table lacks a column that a training file or an option `of` needs."""
-    if missing := [repr(name) for name in names if name not in table.kinds]:
+    if missing := [name for name in names if name not in table.kinds]:
         raise InputError(
-            f"{table.name} lacks column{'s' * (len(missing) > 1)} {listed(missing)}, which "
-            f"{of} needs; it has {listed([*table.kinds])}: add or rename what is missing"
+            f"{table.name} lacks column{'s' * (len(missing) > 1)} {format_words(missing)}, which "
+            f"{of} needs; it has {format_words(table.kinds, MAX_LISTED)}: add or rename what is "
+            f"missing"
         )
 
 
@@ -267,7 +262,7 @@ def choose_columns(table: Table, options: ConvertOptions) -> TableRecord:
     if options.label is None:
         raise InputError(
             f"{table.name} is a table: name the column of its labels with --label (it has "
-            f"{listed([*table.kinds])})"
+            f"{format_words(table.kinds, MAX_LISTED)})"
         )
     named = {
         "--label": (options.label,),

@@ -76,7 +76,7 @@ def open_dataset(
     (3, array([[1., 0., 0.]], dtype=float32))
     """
     if isinstance(data, RowSource):
-        if labels is not None:
+        if not (labels is x_name is label is None):
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
     name = None

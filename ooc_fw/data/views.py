@@ -22,7 +22,7 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, span_of, split_spans
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, format_words
 
 logger = logging.getLogger(__name__)
 
@@ -296,12 +296,11 @@ def feature_places(
         raise InputError(f"{name} or the model {what}")
     n_known = len(wanted) - len(missing)
     if missing and not (fills and n_known):
-        first = ", ".join([*map(repr, missing[:5]), *["..."] * (len(missing) > 5)])
         other = ", or count them as 0 with --fill-missing 0 (in Python open_dataset(..., "
         other += "fill_missing=0))"
         raise InputError(
-            f"{name} lacks {len(missing)} of the {len(wanted)} features of training: {first}; give "
-            f"the columns of the training data{other * (n_known > 0)}"
+            f"{name} lacks {len(missing)} of the {len(wanted)} features of training: "
+            f"{format_words(missing)}; give the columns of the training data{other * (n_known > 0)}"
         )
     if missing:
         words = "%s: %d of the %d features of training are missing and count as 0"

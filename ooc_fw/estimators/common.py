@@ -87,6 +87,9 @@ model_ : ooc_fw.Model
 solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
     Everything that the solver reports; for several pairs of classes, about the first pair."""
 
+# The parameter that allows more, by the status of a run that ended before its tolerance.
+_LIMITS = {"max_iter": "max_iter", "time_limit": "max_time", "support_limit": "memory_limit"}
+
 _Estimator = TypeVar("_Estimator", bound=type)
 
 
@@ -202,9 +205,7 @@ class Trainer(BaseEstimator):
             warnings.warn(fitted.missing, ConvergenceWarning, stacklevel=2)
         why = fitted.why_inexact()
         if why is not None:
-            limits = {Status.MAX_ITER: "max_iter", Status.TIME_LIMIT: "max_time"}
-            limits[Status.SUPPORT_LIMIT] = "memory_limit"
-            limit = limits.get(Status(fitted.model.status))
+            limit = _LIMITS.get(fitted.model.status)
             advice = "" if limit is None else f"; allow more with {limit}, or a larger tol"
             warnings.warn(f"{why}{advice}", ConvergenceWarning, stacklevel=2)
         return self

@@ -111,7 +111,7 @@ def test_joined_names_that_no_row_has_are_told(ooc_fw, network):
 def test_the_fault_of_a_header_and_of_missing_values_is_named(ooc_fw, network):
     like = "convert", "later.csv", "later.h5", "--like", "net.h5"
     Path("later.csv").write_text(NAMES.replace("src", "scr") + "\n" + ROWS)
-    said = "first line of later.csv names the columns, but scr_bytes is not"
+    said = "first line of later.csv names the columns, but 'scr_bytes' is not"
     ooc_fw(*like).assert_refused(said)
     ooc_fw("predict", "net.model.h5", "later.csv").assert_refused(said)
     ooc_fw(*like, "--header").assert_refused("lacks column 'src_bytes'")

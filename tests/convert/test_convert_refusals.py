@@ -121,8 +121,12 @@ TEXT = [
     ),
 ]
 COLUMNS = [
-    (TRAIN, CSV | {"label": None}, r"is a table: name the column .* --label \(it has age, colour"),
-    (TRAIN, {"label": "4"}, "lacks column '4', which --label needs; it has age"),
+    (
+        TRAIN,
+        CSV | {"label": None},
+        r"is a table: name the column .* --label \(it has 'age', 'colour'",
+    ),
+    (TRAIN, {"label": "4"}, "lacks column '4', which --label needs; it has 'age'"),
     (TRAIN, {**BUYS, "drop": ["age", "colour", "size"]}, "has no column left"),
     (TRAIN, {**BUYS, "one_hot": ["buys"]}, "named by --one-hot and by --label"),
     ("a,a,y\n1,2,0\n", Y, r"has two columns of one name"),
@@ -185,7 +189,7 @@ OF_LIKE = [
 OTHERS = [
     ([], {}, "no input given"),
     (["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
-    (["some", "more"], Y, r"more has column z, which some lacks; .* --drop for what"),
+    (["some", "more"], Y, r"more has column 'z', which some lacks; .* --drop for what"),
     (["mixed"], Y, r"mixed is a folder of CSV files, and 'b\.zst' in it is none"),
     (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
 ]

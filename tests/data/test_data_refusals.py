@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from types import SimpleNamespace
 
 import dask.array as da
@@ -217,6 +218,7 @@ SCALED = ScaledSource(open_dataset(np.eye(5)), FITTED)
 ROW = np.array([[1, -1, 0, 0, 0]], np.float32)
 LOG1P = "log1p needs values above -1, but .* hold -1"
 ACTS = [
+    (partial(open_dataset, label="b"), (open_dataset(X),), "is open already; give the labels"),
     *((train_test_split, (X, share), "share") for share in (0, 1, float("nan"))),
     (read_targets, (open_dataset(np.eye(2), ["T", "F"]),), "are words, and a regression"),
     (Scaling, ("best",), "must be one of none, minmax, maxabs, standard, not 'best'"),
