@@ -36,7 +36,10 @@ class ArrayInput(Reader):
         )
         if self.source.scaling is not None:
             self.close()
-            raise InputError(f"{path} is a converted file already: use it as it is")
+            raise InputError(
+                f"{path} is a converted file already: use it as it is; to change it, or to join "
+                f"it with more rows, convert its input again, together with theirs"
+            )
         self.size = self.source.decoded_bytes
 
     def blocks(self) -> Iterator[tuple[int, Any, Any]]:

@@ -269,8 +269,15 @@ class CSVTable(TextInput, Table):
                 row = codes.index(code).as_py()
                 way = f"correct the row, or convert with --one-hot {name}, --dates {name} or "
                 way += f"--drop {name}"
-                if block.first_line + row == 1 and not self.header:
-                    way = "delete the line if it names the columns, since there is no header"
+                if self._is_later:
+                    way = "correct or delete the row"
+                if self._is_later and not self.header:
+                    way += f", or see if one of the {len(self._names)} columns is out of place: "
+                    way += "without a header, they are those of training in the same order"
+                _, _, cells = next(self._rows(block))
+                are_words = {*map(tables.parse_number, cells)} == {None}
+                if are_words and block.first_line + row == 1 and not self.header:
+                    way = f"delete the line if it names the columns; else {way}"
                 raise InputError(
                     f"{self._place(block, row)}: column {name!r} does not hold a number but "
                     f"{shown!r}; {way}"

@@ -72,7 +72,7 @@ class TableEncoder(Encoder):
             )
             self.n_encoded = len(record.encodings) if self._learns else 0
         self._take(record)
-        self._label_of: dict[readers.Reader, str | None] = {}
+        self._label_of: dict[Table, str | None] = {}
         of = "the first table" if like is None else like.name
         for table in inputs:
             label = None
@@ -229,6 +229,11 @@ class TableEncoder(Encoder):
 
     def notes(self) -> Iterator[str]:  # noqa: D102
         yield from super().notes()
+        for table in self._label_of:
+            n_columns = len(table.kinds)
+            width = self._record.width
+            if width not in (None, n_columns) and not table.header:
+                yield f"{table.name} has {n_columns} columns, taken for the first of {width}"
         if count := int(self._sums[1].sum()):
             yield f"{count} missing values became the means of their columns"
         for name, codes in self._words.items():

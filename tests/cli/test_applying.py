@@ -269,10 +269,15 @@ def test_rows_without_names_may_lack_what_follows_the_features(ooc_fw, tmp_path,
     ooc_fw("train", "t.h5", "-o", "m.h5", "--quiet").done()
     expected = ooc_fw("predict", "m.h5", "t.csv").done().out
     for width in (2, 3):
-        assert ooc_fw("predict", "m.h5", f"{width}.csv").done().out == expected
+        result = ooc_fw("predict", "m.h5", f"{width}.csv").done()
+        assert result.out == expected
+        assert f"{width}.csv has {width} columns, taken for the first of 4" in result.err
     ooc_fw("convert", "2.csv", "2.h5", "--like", "m.h5").done()
     assert ooc_fw("predict", "m.h5", "2.h5").done().out == expected
     ooc_fw("evaluate", "m.h5", "2.csv").assert_refused("has no column '2'")
+    Path("two.csv").write_text("1,yes\n2,no\n")
+    said = "line 1: column '1' does not hold a number but 'yes'; correct"
+    ooc_fw("predict", "m.h5", "two.csv").assert_refused(said, "one of the 2 columns is out of place")
     Path("1.csv").write_text("1\n2\n")
     ooc_fw("predict", "m.h5", "1.csv").assert_refused("1 columns", "has 4", "by their place")
     # Without its label in front, a row would be read one place off.

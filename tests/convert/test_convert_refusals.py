@@ -138,6 +138,9 @@ COLUMNS = [
     ("5.1,3.5,setosa\n1,1,1\n", CSV | {"label": "0"}, "--no-header if it is a row"),
 ]
 CELLS = [
+    ("1,tcp,0\n", {**CSV, "label": "2", "header": False}, r"line 1: .* 'tcp'; correct .*--one-hot 1"),
+    ("a,b,y\n", {**CSV, "label": "2", "header": False}, r"line 1: .* 'a'; delete the line if it nam"),
+    ("a,b,y\n1,x,0\n", {**CSV, "like": "table.h5"}, "line 2: .* 'x'; correct or delete the row$"),
     ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),
     *(
         (f"w,a,y\n1,1,0\n{weight},2,1\n", {**Y, "weight": "w"}, f"line 3: the weight is {shown}")
@@ -176,7 +179,7 @@ FILES = [
     (np.eye(2), {}, r"has no labels; name them \(--label\), or give a file"),
     (np.eye(2), {"labels": "y.npy"}, "label of row 1 of .* is not UTF-8"),
     (np.eye(2), {"one_hot": ["a"]}, "is npy, and --one-hot, .* are for other formats"),
-    (["table.h5"], {"like": "table.h5"}, "is a converted file already"),
+    (["table.h5"], {"like": "table.h5"}, "converted file already: .*convert its input"),
 ]
 OF_LIKE = [
     (odd_record, {"like": "odd.h5"}, r"odd\.h5 is damaged: its record .* makes no sense"),
