@@ -36,6 +36,7 @@ from ooc_fw.problem import (
     check_sample_weight,
     penalties_of_classes,
 )
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import format_labels
 
 Tell: TypeAlias = Callable[[int], None]  # receives the number of rows that are done
@@ -83,12 +84,15 @@ def certify_model(
         penalties = check_sample_weight(penalties, source.n_rows)
     n = source.n_rows
     unknown = model.n_rows is None and model.weighted_rows is None
-    demand(
-        unknown or n == model.n_rows,
-        f"{source.name} has {n} rows but the model was trained on {model.n_rows or 'others'}, rows "
-        f"of weight 0 included; {_ADVICE}, with --missing-labels drop (in Python open_dataset(..., "
-        f"missing_labels='drop')) if training left out rows without a label",
-    )
+    way = f"{_ADVICE}, with all rows of weight 0"
+    if n > (model.n_rows or n):
+        way = f"{_ADVICE}, with --missing-labels drop (in Python open_dataset(..., "
+        way += "missing_labels='drop')) if training left out rows without a label"
+    if model.status in (Status.STREAMED, Status.UNSETTLED):
+        way = "give all rows it learned in their order, twice if they came twice (convert --like "
+        way += "MODEL --no-shuffle with all inputs, if the first file was not shuffled either)"
+    words = f"{source.name} has {n} rows but the model was trained on {model.n_rows or 'others'}"
+    demand(unknown or n == model.n_rows, f"{words}; {way}")
     if model.weighted_rows is not None:
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
         numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))

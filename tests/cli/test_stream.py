@@ -195,6 +195,8 @@ def test_two_parts_in_turn_are_as_good_as_both_at_once(ooc_fw, here, table, writ
         assert load_model("n.h5").rows.max() < 99
         ooc_fw("convert", both, "both.h5", "--like", "n.h5", "--no-shuffle").done()
         ooc_fw("certify", "u.h5", "both.h5", "--tol", 0.9).done()
+        said = "new.h5 has 100 rows but the model was trained on 200; give all rows it learned"
+        ooc_fw("certify", "u.h5", "new.h5").assert_refused(said)
 
 
 def test_the_time_limit_ends_a_stream(ooc_fw, tmp_path, small_blocks):
