@@ -126,7 +126,8 @@ class _Graph:
             ir_version=8,
             producer_name="ooc-fw",
         )
-        names = {"feature_names": model.columns, "class_names": model.classes.tolist()}
+        classes = [] if model.task == "regression" else model.classes.tolist()
+        names = {"feature_names": model.columns, "class_names": classes}
         known = {name: json.dumps(value, default=float) for name, value in names.items() if value}
         helper.set_model_props(onnx, known)
         self._onnx.checker.check_model(onnx)

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 METRICS_OF = {
     "classification": ("accuracy", "balanced_accuracy", "auc"),
-    "novelty": ("balanced_accuracy", "auc"),
+    "novelty": ("balanced_accuracy",),  # the rank of rows would judge no threshold
     "regression": ("r2",),
 }
 """Metrics of each task; the first one is its default."""
@@ -199,11 +199,6 @@ def tune(
         if wanted.task != owners[name]:
             raise InputError(f"{name} is for the task {owners[name]}, not for {wanted.task}")
     given = ModelOptions(**own, kernel="linear")
-    if wanted.task == "novelty" and wanted.metric == "auc" and given.contamination is None:
-        raise InputError(
-            "auc judges no threshold, so that the model needs another source of it; give the "
-            "share of ordinary rows that may be called novel (--contamination 0.01)"
-        )
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
         grouped = read_groups(opened, groups)

@@ -99,6 +99,9 @@ def test_metadata_have_the_names_of_features_and_classes():
     told = {each.key: each.value for each in graph.metadata_props}
     assert json.loads(told["feature_names"]) == [*"edcba"]
     assert json.loads(told["class_names"]) == ["class 00", "class 01", "class 02"]
+    numbers = FrankWolfeSVR().fit(frame, rows()[:, 0]).model_
+    graph = onnx.load_from_string(to_onnx(numbers))
+    assert [each.key for each in graph.metadata_props] == ["feature_names"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ tune(X, thirds, metric="auc") => auc is for two classes, but .* has 3; use balan
 tune(X, y, epsilon=1.0) => epsilon is for the task regression
 tune(X, thirds, task="novelty") => 3 different labels.*--ordinary LABEL
 tune(X, but(0 * y, 7, 9), Cs=[1], gammas=["auto"], metric="auc") => one row only.* another metric
-tune(X, y, task="novelty", metric="auc") => auc judges no threshold.*--contamination 0.01
+tune(X, y, task="novelty", metric="auc") => auc is not for novelty; choose balanced_accuracy
 tune(X, y, max_time=1e-9) => time limit
 
 solved(penalties=but(ones, 7, 0)) => that of row 7 is 0
