@@ -54,9 +54,9 @@ class CSRRows:
     def from_dense(cls, rows: FloatArray) -> CSRRows:
         """Compressed copy of a dense block."""
         width = rows.shape[1]
-        places = np.flatnonzero(rows)
-        indices = (places % max(1, width)).astype(np.int32)
-        return cls(rows.reshape(-1)[places], indices, _starts(np.count_nonzero(rows, 1)), width)
+        is_stored = rows != 0
+        columns = np.broadcast_to(np.arange(width, dtype=np.int32), rows.shape)
+        return cls(rows[is_stored], columns[is_stored], _starts(is_stored.sum(axis=1)), width)
 
     def toarray(self) -> AnyArray:
         """Dense copy, shape (n_rows, n_features)."""
