@@ -113,7 +113,7 @@ class Stream:
                 new = take_rows(rows, chosen), labels, self.n_rows + chosen
                 limit = session.deadline(self.options).share(len(pairs) - k)
                 limited = replace(self, options=replace(self.options, max_time=limit))
-                own = Session(session.callbacks)
+                own = Session(session.callbacks, interrupt=session.interrupt)
                 solutions[k], shares[k] = limited._step(before, shares[k], *new, own)
         n_rows = self.n_rows + len(rows)
         if min(shares) < 1 == min(self.shares, default=1):
@@ -177,9 +177,12 @@ class Stream:
         plan = replace(plan, memory=replace(plan.memory, max_vertices=room))
         support = np.flatnonzero(alpha)
         warm = Warm(support, alpha[support]) if len(support) > 0 else None
+        session = session or Session()
         interrupt = DeferredInterrupt()  # catches a signal after the last check of the run, too
         with interrupt:
-            own = replace(session or Session(), interrupt=interrupt)
+            if session.interrupt is not None and session.interrupt.noted is not None:
+                raise KeyboardInterrupt(session.interrupt.noted)
+            own = replace(session, interrupt=interrupt)
             solution = solve_problem(problem, plan, own, warm)
         if interrupt.noted is not None or solution.status.was_asked_for:
             raise KeyboardInterrupt(interrupt.noted)

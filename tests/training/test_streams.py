@@ -1,5 +1,6 @@
 """Chunks that come by once: against the exact optimum, brute-force gaps and each other."""
 
+import signal
 from dataclasses import replace
 from itertools import cycle
 
@@ -13,6 +14,7 @@ from ooc_fw.data.rows import CSRRows, row_hashes
 from ooc_fw.data.sources import rows_source
 from ooc_fw.kernels.functions import RBF
 from ooc_fw.solver.plan import Session
+from ooc_fw.system.errors import DeferredInterrupt, signal_of
 from ooc_fw.training.streams import Stream
 from tests.support.contracts import to_dense
 from tests.support.reference import SmallProblem, make_problem, to_csr
@@ -187,6 +189,16 @@ def test_a_chunk_has_a_time_limit(n_classes, caplog):
     assert "the time limit was over" in caplog.text
     assert (own.model_.status, own.model_.n_rows) == ("unsettled", len(X))
     assert own.score(X[:500], y[:500]) > before - 0.1
+
+
+def test_a_signal_between_the_runs_of_a_chunk_is_not_lost(problem):
+    interrupt = DeferredInterrupt()
+    interrupt.noted = signal.SIGTERM  # while the statistics of a chunk were computed
+    rows, labels = next(cut(problem))
+    source = rows_source(rows, "chunk")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        open_stream(problem).learn(source, (labels > 0) * 1, Session(interrupt=interrupt))
+    assert signal_of(raised.value) == signal.SIGTERM
 
 
 @pytest.mark.parametrize(("keep", "C"), [(20, 4.0), (10_000, 40.0)])
