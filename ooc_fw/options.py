@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
-from ooc_fw.system.errors import InputError
+from ooc_fw.system.errors import InputError, printable
 from ooc_fw.system.memory import parse_bytes
 
 LARGEST = 2**63 - 1
@@ -99,7 +99,7 @@ class Option:
         else:
             fits = is_word and (not self.choices or value in self.choices)
         if not fits:
-            raise InputError(f"must be {self._allowed(value)}, not {shown!r}")
+            raise InputError(f"must be {self._allowed(value)}, not {printable(repr(shown))}")
         return convert(value)
 
     def _allowed(self, value: Any) -> str:
@@ -129,6 +129,13 @@ def file_name(text: str) -> str:
     """Check the name of a file. An unset variable of the shell gives "", which is refused."""
     if not text:
         raise InputError("must be the name of a file, not ''")
+    return text
+
+
+def _name(text: str) -> str:
+    """Check the name of an array or a column: files hold names in UTF-8, without NUL."""
+    if not text or "\0" in text or text != text.encode(errors="replace").decode():
+        raise InputError(f"must be a name in UTF-8, not {text!r}")
     return text
 
 
@@ -380,6 +387,7 @@ class ConvertOptions(_Checked):
         None,
         "name of the labels: of a column, a key of obs or an array (default: y)",
         metavar="NAME",
+        read=_name,
     )
     task: str = option(
         "classification",
@@ -447,6 +455,7 @@ class ConvertOptions(_Checked):
         None,
         "array of the rows in a file of several arrays (default: X, or that of --like or MODEL)",
         metavar="NAME",
+        read=_name,
     )
 
     def __post_init__(self) -> None:

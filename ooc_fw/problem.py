@@ -447,7 +447,10 @@ def check_sample_weight(sample_weight: npt.ArrayLike, n_rows: int, C: float = 1.
     InputError is raised unless each row has a weight of 0 or more, some weight is positive, and
     all positive weights times `C` are within the limits for float64 arithmetic.
     """
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("sample weights must be numbers, one for each row") from None
     _check_rows("sample weights", weights, n_rows, (weights >= 0) & (weights < np.inf))
     if not weights.any():
         raise InputError("all sample weights are zero; give a positive weight to some rows")

@@ -104,11 +104,13 @@ def parsed_rows(
     """
     kind = detect_format(args.data, is_table=model.table is not None)
     is_table = kind in TABLES
+    others = ["zero_based", "x_name"] if is_table else ["names", "label", "labels", "x_name"]
+    if not is_table and kind != "libsvm":
+        others = ["zero_based", "names"]
+    common.refuse_given(args, others, f"has no meaning for {args.data}; leave it out")
     if not is_table and kind != "libsvm":
         return None
     why = f"is not for tables and text such as {args.data}; convert them (ooc-fw convert)"
-    others = ["x_name"] if is_table else ["label", "labels", "x_name"]
-    common.refuse_given(args, others, f"has no meaning for {args.data}; leave it out")
     common.refuse_given(args, ["dask"] + ["fill_missing"] * is_table, why)
     if is_table and model.table is None:
         refuse_table(args.data, ", and the model does not know how to turn columns into features")

@@ -159,8 +159,8 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
         strange = "--zero-based and --n-features"
     elif kind not in ("libsvm", *TABLES) and options.of_columns:
         strange = of_columns
-    elif kind in ("libsvm", *TABLES) and options.fill_missing is not None:
-        strange = "--fill-missing"
+    elif kind in ("libsvm", *TABLES) and (options.fill_missing, options.x_name) != (None, None):
+        strange = "--fill-missing and --x-name"
     if strange:
         raise InputError(
             f"{names[0]} is {kind}, and {strange} are for other formats; leave them out, or name "

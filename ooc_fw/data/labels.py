@@ -130,8 +130,12 @@ def typed(labels: Any, name: str) -> AnyArray:
     if array.dtype.kind not in "SOT" and not isinstance(labels, list | tuple):
         return array
     objects = np.asarray(labels, dtype=object).ravel().tolist()
-    if {*map(type, objects)} == {str}:
+    types = {*map(type, objects)}
+    if types == {str}:
         return array if array.dtype.kind in "UO" else _words(objects)
+    if types <= {str, bytes}:  # a file has many rows and few words
+        texts = {label: as_text(label) for label in {*objects}}
+        return _words([texts[label] for label in objects]).reshape(array.shape)
     given = [as_text(label) if isinstance(label, bytes) else label for label in objects]
     known = [label for label in given if not _is_missing(label)]
     kinds = sorted({*map(_kind_of, known)})

@@ -25,7 +25,7 @@ from ooc_fw.data.rows import Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.structure import linked_files
 from ooc_fw.data.views import SubsetSource, draw_parts
-from ooc_fw.options import SHARE, Option, TrainOptions
+from ooc_fw.options import SHARE, ConvertOptions, Option, TrainOptions, option_fields
 from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,14 @@ def open_dataset(
         if not (labels is x_name is label is None):
             raise InputError(f"{data.name} is open already; give the labels where it is opened")
         return data
+    declared = option_fields(ConvertOptions)
+    options: dict[str, Any] = {"x_name": x_name, "label": label}
+    options["fill_missing"] = None if fill_missing is None else str(fill_missing)
+    for option, value in {**options, "missing_labels": missing_labels}.items():
+        options[option] = None if value is None else declared[option].check(option, value)
+    x_name, label = options["x_name"], options["label"]
+    if labels is not None and label is not None:
+        raise InputError("--label and --labels contradict each other; leave one of them out")
     name = None
     data, labels = containers.without_column(data, labels)
     if isinstance(labels, str) and not labels.endswith(".npy") and not os.path.exists(labels):
@@ -88,12 +96,6 @@ def open_dataset(
     x_names = (x_name,) if x_name else (like.get("x_name", "X"), "X")
     is_like = x_name in (None, like.get("x_name"))  # else the labels may be others, too
     y_names = (label,) if label else (like.get("label", "y") if is_like else "y", "y")
-    if "" in (x_name, label):
-        raise InputError("the name of rows or labels is empty; leave it out, or name one")
-    if missing_labels not in ("refuse", "drop"):
-        raise InputError(f"missing_labels must be refuse or drop, not {missing_labels!r}")
-    if fill_missing not in (None, 0, "0"):
-        raise InputError(f"fill_missing must be 0 or None, not {fill_missing!r}")
     given = None if labels is None else _open_labels(labels)
     with ExitStack() as after_error:
         source = after_error.enter_context(_open(data, x_names, y_names if given is None else ()))
@@ -208,14 +210,14 @@ def conversion(path: str) -> str:
     return shlex.join(["ooc-fw", "convert", path, target])
 
 
-def _open_labels(labels: Any) -> Sliceable:
-    """Open labels from outside the data: the path of a .npy file, or any array."""
+def _open_labels(labels: Any, what: str = "labels") -> Sliceable:
+    """Open labels from outside the data, or groups: the path of a .npy file, or any array."""
     if isinstance(labels, str | os.PathLike):
         path = os.fspath(labels)
         if formats.format_of(formats.read_head(path)) != "npy":
-            raise InputError(f"the labels {path} must be a .npy file; write them with numpy.save")
+            raise InputError(f"the {what} {path} must be a .npy file; write them with numpy.save")
         return labels_in(open_npy(path), path)
-    return labels_in(labels, f"the labels in {path_of(labels)}")
+    return labels_in(labels, f"the {what} in {path_of(labels)}")
 
 
 @contextmanager
@@ -288,7 +290,7 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
     """
     if groups is None:
         return None
-    if isinstance(groups, str) and not os.path.exists(groups):
+    if isinstance(groups, str) and os.path.exists(source.name) and not os.path.exists(groups):
         if "row" in source.beside and source.scaling is not None:  # it has rows and labels only
             raise InputError(
                 f"{source.name} is a converted file, without {groups!r}: give a .npy file with the "
@@ -297,7 +299,7 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
         with open_dataset(source.name, groups, like=source.origin) as named:
             given: Sliceable = named.labels(0, named.n_rows)
     else:
-        given = _open_labels(groups)
+        given = _open_labels(groups, "groups")
     values = np.asarray(source.by_row(given, "groups")[0 : source.n_rows])
     if are_missing(values).any():
         raise InputError(

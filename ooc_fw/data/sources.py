@@ -247,10 +247,11 @@ class RowSource(ExitStack):
         InputError unless each row of the input has one. A source that the user opened has an order
         of its own, and needs no such match.
         """
-        if len(given) != self.n_input:
+        if given.shape[:1] != (self.n_input,):
             part = f" of an input of {self.n_input}" * (self.n_input != self.n_rows)
+            count = len(given) if given.shape else "one value as"
             raise InputError(
-                f"{self.name} has {self.n_rows} rows{part} but {len(given)} {what}; give one for "
+                f"{self.name} has {self.n_rows} rows{part} but {count} {what}; give one for "
                 f"each row of the input, in its order"
             )
         if "row" not in self.beside:

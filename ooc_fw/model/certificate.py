@@ -71,7 +71,7 @@ class ModelCertificate:
 def certify_model(
     model: Trained,
     source: RowSource,
-    penalties: Float64Array | None,
+    penalties: Any,
     threads: int,
     dask: Any,
     tell: Tell,

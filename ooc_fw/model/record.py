@@ -237,11 +237,10 @@ class Model(Trained):
 
         tell = on_rows or (lambda _: None)
         with borrow_source(X, y, like=self.origin) as source:
-            given = None if penalties is None else np.asarray(penalties, dtype=np.float64)
-            if X is not source and given is not None:
-                given = source.by_row(given, "penalties")
+            if X is not source and penalties is not None:
+                penalties = source.by_row(np.asarray(penalties), "penalties")
             number = THREADS.check("threads", threads)
-            return certify_model(self, source, given, number, dask, tell)
+            return certify_model(self, source, penalties, number, dask, tell)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""

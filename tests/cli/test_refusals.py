@@ -25,6 +25,7 @@ convert d.txt new.h5 --dense --sparse => not allowed with
 convert d.txt new.h5 --n-features 67108865 => --n-features: must be => at most 67108864, not
 convert d.txt new.h5 --seed -1 => --seed: must be a whole number
 convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
+convert t.csv new.h5 --label label --x-name X => t.csv is csv, and --fill-missing and --x-name are
 convert t.csv new.h5 --label label --labels-as 4=2 => no label in t.csv is '4'
 convert t.csv new.h5 --label label --labels-as 4=2,*=1 => label in t.csv is '4' => labels are '3'
 convert d.txt new.h5 --labels-as=-7=1,-8=1,3=2 => no label in d.txt is '-8', as => '-7', '3'
@@ -44,7 +45,7 @@ split d.h5 new.h5 new2.h5 --test-share 0.0001 => leaves one part empty; choose a
 split d.h5 new.h5 new.h5 => would both be new.h5; give two names
 
 info t.csv --label z => lacks column 'z'
-info t.csv --label= => lacks column ''
+info t.csv --label= => --label: must be a name in UTF-8, not ''
 info first.csv => holds numbers
 info short.csv --label y => short.csv, line 3: it has 2 cells for 3 columns
 info zero.txt => --zero-based
@@ -80,6 +81,8 @@ train d.h5 --landmarks 40 --exact => --landmarks 40 and --exact contradict each 
 train d.h5 --landmarks 40 --method swap => --landmarks 40 and --method contradict
 train d.h5 --landmarks 40 --stopping meb => --landmarks 40 and --stopping contradict
 train d.h5 --keep 30 => --keep goes with --stream only
+train X.npy --labels y.npy --label y => --label and --labels contradict each other
+train d.h5 --x-name \udce9 => --x-name: must be a name in UTF-8, not
 train d.h5 --zero-based => --zero-based goes with --stream only
 train - => standard input goes with --stream only
 train d.h5 --task clustering => --task: must be one of classification, novelty
@@ -171,6 +174,10 @@ predict m.h5 m.h5 => m.h5 has no 'X'
 predict m.h5 d.txt --dask threads => --dask is not for tables and text such as d.txt
 predict cut.h5 d.h5 => cut.h5
 predict m.h5 d.txt --x-name Z => --x-name has no meaning for d.txt; leave it out
+predict m.h5 d.txt --names a,b => --names has no meaning for d.txt; leave it out
+predict m.h5 d.h5 --names a,b => --names has no meaning for d.h5; leave it out
+evaluate m.h5 d.h5 --zero-based => --zero-based has no meaning for d.h5; leave it out
+evaluate people.model.h5 people.csv --zero-based => --zero-based has no meaning for people.csv
 predict m.h5 d.h5 -o p.H5AD => p.H5AD: predictions are text; give -o FILE.csv
 predict people.model.h5 first.csv => holds numbers => convert with --no-header if it is a row
 predict d.txt d.h5 => d.txt

@@ -220,6 +220,20 @@ LOG1P = "log1p needs values above -1, but .* hold -1"
 ACTS = [
     (partial(open_dataset, label="b"), (open_dataset(X),), "is open already; give the labels"),
     *((train_test_split, (X, share), "share") for share in (0, 1, float("nan"))),
+    *(
+        (partial(open_dataset, X, **{option: value}), (), message)
+        for option, value, message in (
+            *(("label", name, "label must be a name in UTF-8") for name in ("", "a\0", "\udce9")),
+            ("x_name", "", "x_name must be a name in UTF-8"),
+            ("x_name", 5, "x_name must be text, not 5"),
+            ("x_name", pd.Series([1, 2]), r"x_name must be text, not 0    1\\n1    2\\n"),
+            ("fill_missing", 1, "fill_missing must be one of 0, not '1'"),
+            ("missing_labels", 5, "missing_labels must be one of refuse, drop, not 5"),
+        )
+    ),
+    (partial(open_dataset, X, y, label="y"), (), "--label and --labels contradict each other"),
+    (partial(train_test_split, X, groups="kind"), (), "kind does not exist"),
+    (partial(train_test_split, X, groups=5), (), "the groups in array must be"),
     (read_targets, (open_dataset(np.eye(2), ["T", "F"]),), "are words, and a regression"),
     (Scaling, ("best",), "must be one of none, minmax, maxabs, standard, not 'best'"),
     (Scaling, ("minmax", False, np.zeros(1), np.zeros(2)), "does not fit"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw.convert.convert import convert
+from ooc_fw.data import labels as labels_module
 from ooc_fw.data.labels import LABEL_ROWS, Classes, encode_labels
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
@@ -64,7 +65,7 @@ def test_labels_of_all_containers_stay_as_they_are_but_those_of_text(tmp_path, c
     if labels is not None:
         options = replace(options, label=None, labels=str(labels))
     if container != "csv":
-        with open_dataset(data, labels, label="y", missing_labels=drop) as source:
+        with open_dataset(data, labels, label=options.label, missing_labels=drop) as source:
             assert source.labels(0, source.n_rows).tolist() == expected
     convert([str(data)], tmp_path / "out.h5", options)
     with open_dataset(tmp_path / "out.h5") as source:
@@ -107,3 +108,18 @@ def test_codes_are_places_among_the_sorted_labels(names, seed):
 )
 def test_words_and_numbers_meet_by_name_and_then_by_number(classes, labels, codes):
     assert Classes(np.array(classes)).of(labels).tolist() == codes
+
+
+def test_each_word_of_a_file_is_looked_at_once(tmp_path, monkeypatch):
+    """Not each row: a file has many rows and few words."""
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["X"] = np.zeros((LABEL_ROWS, 1))
+        file["y"] = np.resize([b"no", b"yes", b"caf\xc3\xa9"], LABEL_ROWS)
+    seen = []
+    as_text = labels_module.as_text
+    monkeypatch.setattr(labels_module, "as_text", lambda word: seen.append(word) or as_text(word))
+    with open_dataset(tmp_path / "d.h5") as source:
+        classes, codes = encode_labels(source)
+        assert codes[:].tolist() == np.resize([1, 2, 0], LABEL_ROWS).tolist()
+    assert classes.names == ["café", "no", "yes"]
+    assert len(seen) < 100

@@ -81,10 +81,3 @@ def test_a_file_that_changes_is_noticed(tmp_path):
             source.read(0, 1)
         with pytest.raises(InputError, match="is not the file it was when the work began"):
             pickle.loads(pickle.dumps(source))
-
-
-@pytest.mark.parametrize("name", ["x_name", "label"])
-def test_an_empty_name_is_refused(tmp_path, name):
-    path = write_dense(tmp_path / "d.h5", X, np.ones(len(X)))
-    with pytest.raises(InputError, match="is empty"):
-        open_dataset(path, **{name: ""})

@@ -28,6 +28,8 @@ SVC().fit(X, y, positive) => two classes
 SVC().fit(X, y, ones[:2]) => array has 60 rows but 2 weights
 SVC().fit(X, y, but(ones, 2, np.nan)) => must not be negative, but that of row 2 is nan
 SVC().fit(X, y, 0 * ones) => all sample weights are zero; give a positive weight
+SVC().fit(X, y, 2.0) => array has 60 rows but one value as weights; give one
+SVC().fit(X, y, ["much"] * 60) => sample weights must be numbers, one for each row
 SVC().fit(X, y, but(ones, 2, 1e308)) => is 1e\\+308 for row 2
 SVC().fit(X, y, 1e-310 * ones) => sample_weight times C must be from 1e-100 to
 SVR().fit(X, y, 1e-310 * ones) => sample_weight times C
@@ -64,6 +66,7 @@ taught.predict(but(X, 3, np.nan)) => NaN
 
 taught.model_.decision_function(X, threads=1.5) => threads must be a whole number
 taught.model_.certify(X, y, threads=None) => threads must be a whole number
+taught.model_.certify(X, y, penalties="auto") => array has 60 rows but one value as penalties
 taught.model_.importance(X, rows=-1) => rows must be a whole number of at least 1
 taught.model_.importance(X, threads=True) => threads must be a whole number
 
