@@ -238,9 +238,9 @@ def _with_penalties(problem: Any, model: Trained) -> Any:
     of_class, sums = penalties_of_classes(replace(problem, penalties=values))
     factors = known[0] / of_class
     fits = np.abs(sums - known[1]) <= _SAME * len(values)
-    if given is None:
-        values = factors[problem.row_classes] * values
-    else:
-        fits &= np.abs(factors - 1) <= _SAME
+    expected = factors if given is None else 1.0  # the file does not tell weights of classes
+    if given is None and model.penalties is None:
+        expected = model.C
+    fits &= np.abs(factors / expected - 1) <= _SAME
     demand(fits.all(), words)
-    return replace(problem, penalties=values)
+    return replace(problem, penalties=factors[problem.row_classes] * values)
