@@ -99,7 +99,7 @@ may have any size. The duality gap over all rows is certified.
         classes_and_kernels: class_weight degree coef0
         runs: checkpoint checkpoint_every resume seed log
         methods_of_papers: method lmo start sample_size stopping certify
-        messages: json quiet|verbose stream: stream keep zero_based""",
+        messages: json quiet|verbose stream: stream keep zero_based fill_missing""",
     ),
     "tune": Command(
         "tune.run",
@@ -162,7 +162,7 @@ The exit status is 0 if the gap is within the tolerance T, else 1. The objective
 is then within a share 1 - (1 - T)^2 of the optimum. The gap of a landmark model
 is this share itself, within the span of the landmarks.""",
         """model data label tol threads dask
-        data: labels missing_labels x_name messages: json quiet|verbose""",
+        data: labels missing_labels x_name fill_missing messages: json quiet|verbose""",
         {"tol": replace(ARGUMENTS["tol"], help="largest relative gap for exit status 0")},
     ),
     "export": Command(

@@ -32,8 +32,9 @@ from ooc_fw.training.streams import Stream, check_unweighted, chunk_bytes
 logger = logging.getLogger(__name__)
 
 _TAKEN = (
-    "data label labels x_name zero_based output log json quiet verbose stream resume keep "
-    "kernel gamma degree coef0 C tol stopping threads certify max_time memory_limit"
+    "data label labels missing_labels x_name zero_based fill_missing output log json quiet verbose "
+    "stream resume keep kernel gamma degree coef0 C tol stopping threads certify max_time "
+    "memory_limit"
 )
 
 
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     unused = {*COMMANDS["train"].names} - {*_TAKEN.split()}
     why = "has no part in --stream; leave one of them out"
     common.refuse_given(args, sorted(unused), why)
+    if args.resume is None:
+        common.refuse_given(args, ["fill_missing"], "goes with --resume MODEL only; add that")
     before = None if args.resume is None else _model_before(args)
     known = {} if before is None else {"C": before.C}
     options = common.record_from(ModelOptions, args, certify=False, **known)
@@ -174,7 +177,7 @@ def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
         yield Chunks(rows_like, Classes(before.classes), before)
     elif before is None and detect_format(args.data) == "libsvm":
         why = "has no part in --stream of LIBSVM text; leave it out"
-        common.refuse_given(args, ("label", "labels", "x_name"), why)
+        common.refuse_given(args, ("label", "labels", "missing_labels", "x_name"), why)
         yield Chunks(iter_libsvm(args.data, zero_based=args.zero_based))
     else:
         with common.open_data(args, {} if before is None else before.origin) as source:

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace) -> ModelOptions:
     """Options of the model from the arguments; InputError if arguments contradict each other."""
-    needs = {"zero_based": "--stream", "keep": "--stream"}
+    needs = {name: "--stream" for name in ("zero_based", "keep", "fill_missing")}
     if args.checkpoint is None:
         needs["checkpoint_every"] = "--checkpoint FILE"
     fields = {"contamination": "novelty", "ordinary": "novelty", "epsilon": "regression"}

@@ -114,8 +114,9 @@ class Classes:
         for row in np.flatnonzero(found < 0)[:1].tolist():
             raise InputError(
                 f"row {first_row + row} of {name} has the label {format_label(labels[row])}, but "
-                f"the classes are {format_labels(self.values)}; leave such rows out, or rename "
-                f"their labels (convert --labels-as)"
+                f"the classes are {format_labels(self.values)}; rename the label (convert "
+                f"--labels-as), or leave such rows out: make their labels missing, and add "
+                f"--missing-labels drop"
             )
         return found
 

@@ -105,7 +105,7 @@ def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse)
     ooc_fw("convert", tmp_path / "t.h5ad", tmp_path / "t.h5", *how).done()
     model = tmp_path / "m.h5"
     ooc_fw("train", tmp_path / "t.h5", "-o", model, "--quiet").done()
-    whole = h5ad(FRAME.assign(b=0.0), tmp_path, sparse)
+    whole = h5ad(FRAME.assign(b=0.0), tmp_path, sparse).rename(tmp_path / "whole.h5ad")
     expected = ooc_fw("predict", model, whole, "--decision").done().out
     important = ooc_fw("importance", model, whole).done().out
     less = h5ad(FRAME[["d", "a", "c"]].assign(new=np.nan, more=8.0), tmp_path, sparse)
@@ -122,10 +122,30 @@ def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse)
         ooc_fw("convert", less, tmp_path / "o.h5", "--like", like, *fill, "--quiet").done()
         assert ooc_fw("predict", model, tmp_path / "o.h5", "--decision").done().out == expected
     message = "lacks 1 of the 4 features of training: 'b'; .* --fill-missing 0"
+    np.save(tmp_path / "y.npy", train.obs["kind"].to_numpy(str))
+    labels = ("--labels", tmp_path / "y.npy", "--fill-missing", "0")
+    faults = [ooc_fw("certify", model, rows, *labels).err for rows in (whole, less)]
+    assert faults[0].replace(str(whole), "") in faults[1].replace(str(less), "")
+    update = ("train", "--stream", "--resume", model, "--quiet", "-o", tmp_path / "u.h5")
+    updated = []
+    for rows in (whole, less):
+        ooc_fw(*update, rows, *labels).done()
+        updated.append(ooc_fw("predict", tmp_path / "u.h5", whole, "--decision").done().out)
+    assert updated[0] == updated[1] != expected
+    assert re.search(message, ooc_fw(*update, less, *labels[:2]).err)
+    assert "--resume MODEL" in ooc_fw("train", "--stream", less, *labels).err
+    assert "goes with --stream" in ooc_fw("train", less, *labels).err
     assert re.search(message, ooc_fw("predict", model, less).err)
     assert "goes with --like" in ooc_fw("convert", less, tmp_path / "o.h5", *fill).err
     none = h5ad(FRAME.set_axis([*"efgh"], axis=1), tmp_path, sparse)
     assert "lacks 4 of the 4" in ooc_fw("predict", model, none, *fill).err
+    less = h5ad(FRAME[["d", "a", "c"]], tmp_path, sparse)
+    labels_of_rows = np.array(["in", "out", "new"] + ["in"] * 77)
+    np.save(tmp_path / "y.npy", labels_of_rows)
+    assert "--missing-labels drop" in ooc_fw(*update, less, *labels).err
+    np.save(tmp_path / "y.npy", np.where(labels_of_rows == "new", "NA", labels_of_rows))
+    learned = ooc_fw(*update, less, *labels, "--missing-labels", "drop", "--json").json()
+    assert learned["n_rows"] == 79
 
 
 def test_cells_without_a_label_can_be_left_out_of_training(tmp_path, ooc_fw):
