@@ -242,7 +242,8 @@ class _Conversion:
         for _ in spooled(self.spool.add, numbered()):
             pass
         if not self.n_rows:
-            raise InputError(f"{self.name} holds no rows; give data with rows in it")
+            what = "row with a label" if self.encoder.n_unlabelled else "rows"
+            raise InputError(f"{self.name} holds no {what}; give other data, or another --label")
 
     def _parse(self, reader: readers.Reader, block: Any) -> tuple[ParsedBlock, CSRRows]:
         """Parsed block with logarithms, and rows without missing values; for any thread."""

@@ -77,7 +77,7 @@ def test_rows_without_a_label_can_be_left_out(ooc_fw, here):
         for name in ("gaps.h5", "rest.csv")
     )
     assert found["confusion"] == expected["confusion"]
-    ooc_fw("convert", "none.csv", "gaps.h5", *drop).assert_refused("none.csv holds no rows")
+    ooc_fw("convert", "none.csv", "gaps.h5", *drop).assert_refused("none.csv holds no row with a")
 
 
 @pytest.mark.parametrize(("suffix", "rows"), grid([("h5ad", "X"), ("zarr", "layers/log")], quick=1))
