@@ -1,9 +1,14 @@
 """How runs begin and end: a farthest pair of rows, and weights that are settled on their rows."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
-from ooc_fw import make_kernel
+from ooc_fw import TrainOptions, make_kernel
+from ooc_fw.problem import BinaryProblem
+from ooc_fw.solver.plan import Session, plan_exact
+from ooc_fw.solver.run import Run
 from tests.support.reference import SmallProblem, make_problem
 from tests.support.solving import train_in_session
 
@@ -44,3 +49,39 @@ def test_a_run_may_begin_with_a_farthest_pair(kernel):
     drawn = int(np.random.default_rng(0).integers(90))
     first = int(apart[drawn].argmax())
     assert sorted(solution.rows) == sorted([first, int(apart[first].argmax())])
+
+
+class Stepped(Run):
+    """A run whose steps the test takes."""
+
+    def is_over(self):
+        return False
+
+    def update(self):
+        return self.progress
+
+    def weights_so_far(self):
+        return self.weights
+
+
+def test_a_screen_does_not_outlive_its_vertices():
+    """A run that walks on all rows drops those without weight at its end."""
+    problem = make_problem(make_kernel("rbf", gamma=1.0), n_rows=60)
+    binary = BinaryProblem(problem.source(), problem.y, problem.kernel)
+    plan = plan_exact(binary, TrainOptions(C=problem.C, method="swap2", lmo="full"), Session())
+    first = np.arange(20)
+    with ExitStack() as stack:
+        run = Stepped(binary, plan, Session(), stack)
+        run.add_vertices(first)
+        run.active.set_weights(np.full(20, 1 / 20))
+        run.renew()
+        run.certify(1e-3)
+        assert run.screen is not None
+        run.add_vertices(np.arange(20, 60))
+        run.active.set_weights(np.where(run.active.ids < 40, 0.0, 1 / 20))
+        run.finish_early(0.0)
+        run.renew()
+        certificate = run.certify(1e-3)
+        support = run.active.support
+        truth = problem.truth(run.active.ids[support], run.active.alpha[support])
+    assert truth.gap <= certificate.certified_gap <= truth.gap * (1 + 1e-6) + 1e-6
