@@ -23,7 +23,14 @@ from importlib import import_module
 from importlib.resources import files
 
 from ooc_fw.cli.commands import COMMANDS, DONE, FAILED, USAGE, build_parser
-from ooc_fw.system.errors import InputError, OutOfTimeError, printable, raised, signal_of
+from ooc_fw.system.errors import (
+    InputError,
+    OutOfTimeError,
+    printable,
+    raise_lost,
+    raised,
+    signal_of,
+)
 from ooc_fw.system.files import Stream
 
 _ADDRESSES = 3 << 30
@@ -103,6 +110,7 @@ def _run(argv: Sequence[str] | None) -> int:
     if getattr(args, "stream", False):
         module = "stream"
     run = getattr(import_module(f"ooc_fw.cli.{module}"), function)
+    raise_lost()
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

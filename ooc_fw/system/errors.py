@@ -115,6 +115,12 @@ def _handle(number: int, handler: Any) -> None:
         set_once(number, ctypes.c_void_p(ctypes.pythonapi.PyOS_getsig(number)))
 
 
+def raise_lost() -> None:
+    """Raise for a signal whose exception an import or a callback of C code swallowed."""
+    if raised:
+        raise KeyboardInterrupt(raised[0])
+
+
 def _interrupt(number: int) -> NoReturn:
     """Raise for a signal. A command does not tell of callbacks and half-made objects that fail."""
     if _is_command:
@@ -156,6 +162,7 @@ class DeferredInterrupt:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        raise_lost()
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in SIGNALS}
             self._old = {number: old for number, old in handlers.items() if callable(old)}

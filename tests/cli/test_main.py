@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import ooc_fw as package
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
 
 PROGRAM = [sys.executable, "-m", "ooc_fw"]
 
@@ -45,6 +45,14 @@ def failing(monkeypatch):
 def test_a_failure_is_one_sentence_and_a_status(failing, ooc_fw, error, status, message):
     failing(error)
     assert ooc_fw("demo") == (status, "", f"ooc-fw: {message}\n")
+
+
+def test_a_signal_that_an_import_swallowed_ends_the_command(ooc_fw, monkeypatch, here):
+    monkeypatch.setattr("ooc_fw.system.errors.raised", [15])
+    monkeypatch.setattr("ooc_fw.cli.main.raised", [15])
+    assert ooc_fw("info", "d.h5") == (143, "", "ooc-fw: interrupted\n")
+    with pytest.raises(KeyboardInterrupt), DeferredInterrupt():
+        raise AssertionError
 
 
 def test_under_a_limit_of_addresses_errors_of_libraries_are_about_memory(
