@@ -43,6 +43,7 @@ class Command(NamedTuple):
 
 _ALSO_TEXT = f"{ARGUMENTS['data'].help}, LIBSVM text, CSV, Parquet, Arrow; - is standard input"
 _TEXT = {"data": file_option(_ALSO_TEXT, "DATA", name="")}
+_LABEL = replace(ARGUMENTS["label"], help="name of the labels (default: that of training, or y)")
 _INPUTS = """inputs, then OUT.h5. Inputs are text (also compressed), CSV, Parquet or Arrow
 files or folders of such tables, .npy, HDF5, zarr, or - for standard input"""
 _PREDICTIONS = "file for predictions: FILE.csv has columns, any other name has the printed lines"
@@ -142,7 +143,7 @@ Unknown labels count as wrong. The measures are those of scikit-learn with zero_
 macro means are over the classes that have the measure.""",
         """model data label ordinary positive threshold|false_alarms save threads dask figure
         data: labels x_name zero_based names fill_missing messages: json quiet|verbose""",
-        _TEXT,
+        {**_TEXT, "label": _LABEL},
     ),
     "importance": Command(
         "models.importance",
@@ -163,7 +164,10 @@ is then within a share 1 - (1 - T)^2 of the optimum. The gap of a landmark model
 is this share itself, within the span of the landmarks.""",
         """model data label tol threads dask
         data: labels missing_labels x_name fill_missing messages: json quiet|verbose""",
-        {"tol": replace(ARGUMENTS["tol"], help="largest relative gap for exit status 0")},
+        {
+            "label": _LABEL,
+            "tol": replace(ARGUMENTS["tol"], help="largest relative gap for exit status 0"),
+        },
     ),
     "export": Command(
         "models.export",

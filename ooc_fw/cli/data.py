@@ -94,7 +94,7 @@ def split(args: argparse.Namespace) -> int:
     check_outputs(outputs, common.inputs_of(args))
     with common.open_data(args) as source:
         stratify = source.has_labels and not source.targets
-        groups = read_groups(source, common.groups_of(args, source))
+        known, groups = read_groups(source, common.groups_of(args, source))
         how = (args.test_share, args.seed)
         rows = draw_test_rows(source, *how, stratify=stratify, groups=groups)
         with Waiting("writing two files", quiet=args.quiet):
@@ -107,10 +107,11 @@ def split(args: argparse.Namespace) -> int:
     if groups is not None:
         of_parts = [np.delete(groups, rows), groups[rows]]
         for part, own in zip(parts, of_parts, strict=True):
-            part["n_groups"] = len(np.unique(own))
+            part["groups"] = [format_label(name) for name in known[np.unique(own)].tolist()]
         share = len(rows) / len(groups)
-        counts = " and ".join(str(part["n_groups"]) for part in parts)
+        counts = " and ".join(str(len(part["groups"])) for part in parts)
         lines.append(f"{counts} groups; the share of test rows is {share:.3f}")
+        lines.append(f"test groups: {format_value(parts[1]['groups'], 20)}")
     common.print_result(args, {"parts": parts}, (), lines)
     return DONE
 

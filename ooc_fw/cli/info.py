@@ -101,6 +101,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "scaling": source.scaling and source.scaling.kind,
         "log1p": source.scaling and source.scaling.log1p,
         "shuffled": source.shuffled,
+        "holds": list(source.choices) or None,
         "sigma2": average,
         "gamma_auto": 1 / (2 * average) if average else None,  # for the RBF kernel
         "storage": "csr" if source.sparse else "dense",
@@ -120,7 +121,8 @@ def _on_source(
             f"training refuses them; replace these values, or leave the rows out",
         )
     if not source.has_labels:
-        yield "there are no labels: name them (--label) or their file", "--labels", "FILE"
+        option = ("--label", "NAME") if source.choices else ("--labels", "FILE")
+        yield "there are no labels: name them (--label) or their file (--labels)", *option
     elif source.targets:
         yield "", "--task", "regression"
     else:

@@ -65,10 +65,8 @@ class ArrayEncoder(readers.Encoder):
         self.labels = labels
         self.labelled = all(one.source.has_labels for one in inputs)
         first = inputs[0].source
-        if like is None and not self.labelled:
-            raise InputError(
-                f"{first.name} has no labels; name them (--label), or give a file (--labels)"
-            )
+        for one in inputs if like is None else ():
+            one.source.labels(0, 0)  # an error without labels
         types = [one.source.labels(0, 0).dtype for one in inputs if self.labelled]
         if any(dtype.kind not in "biuf" for dtype in types):
             self.labels.keep_words()

@@ -94,6 +94,8 @@ def open_container(
         is_table = is_own and x_name == "X"  # the attributes of a converted file describe X
         source = open_rows(rows, labels, sums if is_table else {})
         source.name = path
+        if not is_own and rows is not root:
+            source.choices = _names_of(root)
         if is_own and labels is not None and label == "y":
             source.targets = bool(root.attrs.get(formats.TARGETS, False))
         origin = {"x_name": x_name}
@@ -119,9 +121,8 @@ def _find_rows(root: Node, x_name: str) -> Node:
         return rows
     if {*_CSR_PARTS} <= {*root}:
         return root
-    below = [f"{kind}/{name}" for kind in ("layers", "obsm") for name in find(root, kind) or ()]
     raise InputError(
-        f"{path_of(root)} has no {x_name!r} (it has: {', '.join([*root, *below]) or 'nothing'}); "
+        f"{path_of(root)} has no {x_name!r} (it has: {', '.join(_names_of(root)) or 'nothing'}); "
         f"name its rows (--x-name, or x_name= in Python)"
     )
 
@@ -264,8 +265,18 @@ def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Slice
             return labels_in(node, f"{path_of(root)}: {label!r}", sums if place == "y" else {})
     if label == "y" or not is_given:
         return None
-    has = ", ".join([*root, *(f"obs/{name}" for name in find(root, "obs") or ())])
-    raise InputError(f"{path_of(root)} has no labels {label!r}; it has {has}")
+    raise InputError(f"{path_of(root)} has no {label!r}; it has {', '.join(_names_of(root))}")
+
+
+def _names_of(root: Node) -> list[str]:
+    """Names of the members, and of the matrices and columns that AnnData has for each row."""
+    tables = {kind: find(root, kind) for kind in ("layers", "obsm", "obs")}
+    others = {*tables, "obsp", "uns", "var", "varm", "varp"} if is_group(tables["obs"]) else ()
+    found = [name for name in root if name not in (*others, "var/_index")]
+    for kind, table in tables.items():
+        names = table if is_group(table) else ()
+        found += [f"{kind}/{name}" for name in names if not name.startswith("_")]
+    return found
 
 
 def labels_in(node: Node, name: str, sums: Sums | None = None) -> Sliceable:

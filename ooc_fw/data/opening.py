@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -21,7 +22,7 @@ from ooc_fw.data.arrays import Sliceable, open_npy, path_of
 from ooc_fw.data.containers import is_annotated, labels_in, open_container, open_rows, parts_of
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import are_missing, encode_labels, iter_labels, renamed
-from ooc_fw.data.rows import Int64Array
+from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.structure import linked_files
 from ooc_fw.data.views import SubsetSource, draw_parts
@@ -94,7 +95,9 @@ def open_dataset(
         labels = None
     # A converted file has its rows and labels at the last of these places.
     x_names = (x_name,) if x_name else (like.get("x_name", "X"), "X")
-    is_like = x_name in (None, like.get("x_name"))  # else the labels may be others, too
+    rows = {name for name in (x_name, like.get("x_name")) if name}
+    # Other rows may have other labels, but all matrices of AnnData have those in obs.
+    is_like = len(rows) < 2 or all(re.fullmatch("X|(layers|obsm)/[^/]+", name) for name in rows)
     y_names = (label,) if label else (like.get("label", "y") if is_like else "y", "y")
     given = None if labels is None else _open_labels(labels)
     with ExitStack() as after_error:
@@ -278,18 +281,18 @@ def train_test_split(
     if isinstance(test_share, str) and not test_share[:1].isdigit():
         raise InputError(f"test_share must be a number; give labels as labels={test_share!r}")
     source = open_dataset(data, labels)
-    codes = read_groups(source, groups)
+    _, codes = read_groups(source, groups)
     rows = draw_test_rows(source, test_share, seed, stratify=stratify, groups=codes)
     return hold_out(source, rows)
 
 
-def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
-    """A number from 0 on for the group of each row; None if `groups` are.
+def read_groups(source: RowSource, groups: Any) -> tuple[AnyArray, Int64Array | None]:
+    """Different groups in increasing order, and the place of each row's group; None without any.
 
     Groups are given as labels are: an array, a .npy file, or a name in the file of the source.
     """
     if groups is None:
-        return None
+        return np.empty(0), None
     if isinstance(groups, str) and os.path.exists(source.name) and not os.path.exists(groups):
         if "row" in source.beside and source.scaling is not None:  # it has rows and labels only
             raise InputError(
@@ -306,7 +309,8 @@ def read_groups(source: RowSource, groups: Any) -> Int64Array | None:
             f"the group of row {are_missing(values).argmax()} of {source.name} is missing; give "
             f"each row a group, or leave the row out"
         )
-    return np.unique(values, return_inverse=True)[1]
+    names, codes = np.unique(values, return_inverse=True)
+    return names, codes
 
 
 def draw_test_rows(

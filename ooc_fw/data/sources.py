@@ -58,7 +58,9 @@ class StoredStatistics:
 
 
 # Facts of a source that hold for all sources that are made from it.
-_FACTS = "sparse shuffled scaling columns fills_missing table targets n_input origin".split()
+_FACTS = (
+    "sparse shuffled scaling columns choices fills_missing table targets n_input origin".split()
+)
 
 FileStamp: TypeAlias = tuple[int, int]  # size of a file in bytes, time of change in nanoseconds
 
@@ -101,6 +103,7 @@ class RowSource(ExitStack):
     scaling: Scaling | None = None  # scaling that was applied to the rows; None: unknown
     statistics: StoredStatistics | None = None  # statistics that are stored with the rows
     columns: Sequence[str] | None = None  # names of the features; None: unknown
+    choices: Sequence[str] = ()  # names of all that the file of another program holds
     fills_missing: bool = False  # whether features of a model that the rows lack count as 0
     table: str | None = None  # `TableRecord` as JSON: how features came from columns of a table
     targets: bool | None = None  # whether labels are targets; None: unknown
@@ -229,9 +232,10 @@ class RowSource(ExitStack):
         """Labels of rows ``start:stop`` as stored; InputError if there are none."""
         self._check_range(start, stop)
         if not self.has_labels:
+            has = "; it has " * bool(self.choices) + ", ".join(self.choices)
             raise InputError(
                 f"{self.name} has no labels; name them (--label), or give a file of them "
-                f"(--labels; labels= in Python)"
+                f"(--labels; labels= in Python){has}"
             )
         return np.asarray(self.beside["y"][start:stop])
 

@@ -201,7 +201,7 @@ def tune(
     given = ModelOptions(**own, kernel="linear")
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
-        grouped = read_groups(opened, groups)
+        _, grouped = read_groups(opened, groups)
         return _Search(source, given, wanted, grouped, callbacks, say).run()
 
 

@@ -293,6 +293,7 @@ def test_groups_stay_together_in_split_and_tune(ooc_fw, tmp_path, monkeypatch, f
     share = np.isin(donors, [*sides[1]]).mean()
     counts = f"{len(sides[0])} and {len(sides[1])} groups"
     assert f"{counts}; the share of test rows is {share:.3f}" in told
+    assert f"test groups: {', '.join(sorted(sides[1]))}\n" in told
     if form in ("csv", "npy"):
         tune = "--C 1 --gamma auto -o m.h5 --json --quiet".split()
         where = ["a.h5", "--groups", groups]
@@ -300,6 +301,9 @@ def test_groups_stay_together_in_split_and_tune(ooc_fw, tmp_path, monkeypatch, f
         ooc_fw("split", "a.h5", "new.h5", "b.h5", "--groups", "nobody").assert_refused(
             "FILE:COLUMN"
         )
+    elif not convert:
+        misspelt = ooc_fw("split", name, "c.h5", "e.h5", *label, "--groups", "doner")
+        misspelt.assert_refused("t.h5ad has no 'doner'; it has", "obs/donor")
 
 
 # -- verify ----------------------------------------------------------------------------------------

@@ -236,6 +236,10 @@ def test_commands_for_regression_and_layers(ooc_fw, follow, name):
     label |= {"layers": "--label kind", "h5ad": "--label amount"}
     words = label.get(name, "--label y").split()
     layer = ["--x-name", "layers/counts"] if name in ("layers", "h5ad") else []
+    if layer:
+        told = ooc_fw("info", "c.h5ad").done().out
+        assert "holds       X, layers/counts, obs/amount, obs/kind\n" in told
+        assert "--label NAME" in told
     data = follow("c.h5ad" if layer else name, *words, *layer)
     with open_dataset(data) as source:
         assert bool(source.targets) == (name != "layers")

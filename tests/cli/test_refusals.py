@@ -110,13 +110,13 @@ train d.h5 --labels objects.npy => objects.npy
 train d.h5 --labels half.npy => has 200 rows but 1 labels
 train X.npy --labels one.npy => rows of two classes
 train X.npy --labels rare.npy --probability => the class rare has one only
-train cells.h5ad => has no labels; name them (--label)
-train cells.zarr => has no labels; name them (--label)
+train cells.h5ad => has no labels; name them (--label) => obs/cell_type
+train cells.zarr => has no labels; name them (--label) => obs/cell_type
 train cells.h5ad --label cell_type => the label of row 200 of => --missing-labels drop
 train cells.zarr --label cell_type => the label of row 200 of => --missing-labels drop
 train cells.h5ad --label batch --x-name layers/none => layers/none => --x-name
 train cells.h5ad --label batch --x-name log => has no 'log' => layers/log
-train cells.zarr --label type => has no labels 'type'; it has => obs/batch, obs/cell_type, obs/donor
+train cells.zarr --label type => has no 'type'; it has => obs/batch, obs/cell_type, obs/donor
 
 train --stream - => - is no file here, so the output has no default name; give -o
 train --stream d.txt -o d.txt => would replace the input

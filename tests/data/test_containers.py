@@ -35,7 +35,7 @@ def test_an_annotated_file(tmp_path):
             with open_dataset(data, label=None, x_name=x_name) as source:
                 np.testing.assert_array_equal(source.read(0, 60), rows)
                 assert source.columns == (None if "obsm" in x_name else ["g0", "g1", "g2", "g3"])
-        with pytest.raises(InputError, match=r"has no labels 'none'; it has .*obs/doublet"):
+        with pytest.raises(InputError, match=r"has no 'none'; it has .*obs/doublet"):
             open_dataset(data, label="none")
 
 
