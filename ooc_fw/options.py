@@ -117,6 +117,8 @@ class Option:
             text += f" of at least {LEAST:g}"
         if is_number and value > self.high:
             text += f", at most {self.high}"
+        if self.metavar == "SHARE":
+            text += ", such as 0.01 or 1%"
         return f"{words} or {text}" if words else text
 
 

@@ -21,9 +21,12 @@ from ooc_fw.model.prediction import decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+_ROUGH = 1e-2  # relative gap above which labels may differ from those of the optimum
 
 
 class AppliedRows(NamedTuple):
@@ -36,7 +39,7 @@ class AppliedRows(NamedTuple):
 
 
 def open_model(args: argparse.Namespace) -> Model:
-    """Load the model of the arguments, with a warning if it is a checkpoint.
+    """Load the model of the arguments, with a warning if its run was not over.
 
     ``--threshold`` replaces that of the model. InputError for options that need two classes, if the
     model has more or is a regression.
@@ -48,9 +51,12 @@ def open_model(args: argparse.Namespace) -> Model:
         common.refuse_given(args, ("threshold", "positive", "false_alarms", "save"), why)
     if vars(args).get("threshold") is not None:
         model = replace(model, threshold=args.threshold)
-    if model.run is not None:
-        sentence = "%s is a checkpoint: its run was not over; see ooc-fw info %s"
-        logger.warning(sentence, args.model, args.model)
+    gap = model.sampled_gap if model.certified_gap is None else model.certified_gap
+    is_rough = (gap is None or gap > _ROUGH) and not Status(model.status).reached
+    if model.run is not None or is_rough:
+        what = "a checkpoint" if model.run is not None else "a model of low accuracy"
+        sentence = "%s is %s: its run was not over (%s); see ooc-fw info %s"
+        logger.warning(sentence, args.model, what, model.status, args.model)
     return model
 
 

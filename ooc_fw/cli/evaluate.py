@@ -103,12 +103,13 @@ def _judge_classes(args: argparse.Namespace, model: Model) -> tuple[dict[str, An
         raise unknown_labels(classes, found, args.data, way)
     if n_unknown > 0:
         sentence = "%d of %d rows in %s have labels unknown to the model (%s); they count as wrong"
-        sentence += ": rename them (convert --labels-as), or leave these rows out"
+        sentence += ": rename them (convert --labels-as), or delete these rows from the input"
         logger.warning(sentence, n_unknown, len(seen.given), args.data, format_words(found))
     chosen: dict[str, Any] = {}
     if args.false_alarms is not None:
         seen, chosen = _at_rate(args, model, seen, place)
     _warn_of_labels(model, args.data, {format_label(names[k]) for k in {*seen.given.tolist()}})
+    chosen = chosen or ({} if model.threshold is None else {"threshold": model.threshold})
     result = class_measures(seen.given, seen.found, [*map(format_label, names)]) | chosen
     if seen.positive is not None:
         ranked = (seen.positive, seen.scores)

@@ -69,7 +69,10 @@ def run(args: argparse.Namespace) -> int:
             output = place.save(fitted.model, complete=fitted.complete)
             result = describe(fitted) | runs.costs(args) | {"model": str(output)}
             progress.end(result)
-    runs.warn_of_faults(fitted, place.note(output))
+    note = place.note(output)
+    if fitted.signal is not None and args.checkpoint is None:
+        note += "; with --checkpoint FILE, a run can go on later"
+    runs.warn_of_faults(fitted, note)
     common.print_result(args, result, [output], runs.summary(result))
     return place.status(fitted.signal, failed=fitted.failed)
 

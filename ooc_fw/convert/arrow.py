@@ -190,7 +190,8 @@ class CSVTable(TextInput, Table):
             if len(names) > len(given) or (len(names) < len(given) and not self._is_later):
                 raise InputError(
                     f"{self.name} has {len(names)} columns without names, and {len(given)} names "
-                    f"are given (--names, or those of training); give one name a column"
+                    f"are given ({format_words(given)}); give one name a column, or a file that "
+                    f"has them"
                 )
             nameless = given[: len(names)]
         elif header is False and not given:

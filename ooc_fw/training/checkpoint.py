@@ -132,9 +132,11 @@ class Resumed:
             new = this[kind]
             differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             if differing:
-                sums = "labels", "penalties", "rows"  # their checksums tell people nothing
+                # Their checksums tell people nothing.
+                weights = "weights of classes or rows (--class-weight, sample_weight)"
+                sums = {"labels": "labels", "penalties": weights, "rows": "rows"}
                 words = [
-                    key
+                    sums[key]
                     if key in sums
                     else f"{key} {format_label(old.get(key))} (now {format_label(new.get(key))})"
                     for key in differing
@@ -185,7 +187,8 @@ def load_resumed(path: str | os.PathLike[str]) -> Resumed:
     model = load_model(path)
     if model.run is None:
         raise InputError(
-            f"{name} is a finished model, not a checkpoint, from which a run can resume; give the "
-            f"file that --checkpoint wrote, or update the model with --stream"
+            f"{name} is the model of a run that is over ({model.status}), not a checkpoint, from "
+            f"which a run can resume; give the file that --checkpoint wrote, or update the model "
+            f"with --stream"
         )
     return Resumed(name, model, json.loads(model.run))

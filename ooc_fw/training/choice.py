@@ -123,7 +123,7 @@ def check_options(task: str, options: TrainOptions) -> None:
 def why_exact(options: TrainOptions) -> str | None:
     """Why the options alone make the model exact; None if this depends on the rows."""
     reasons = {
-        "the kind is given": options.exact,
+        "an exact model is wanted": options.exact,
         f"method {options.method}": options.method != "auto",
         f"the {options.lmo} oracle": options.lmo != "auto",
         "the start from the farthest pair": options.start != "random",
@@ -191,9 +191,11 @@ def expect_support(
 
     Returns the number, its basis in words, and the seconds that the model would take at the pace of
     the last sample. One sample suffices if its share of support vectors predicts at most `enough`
-    of them. Otherwise a power law through the numbers of two samples is extrapolated.
+    of them, and an end in time. Otherwise a power law through the numbers of two samples is
+    extrapolated.
     """
     n_rows = problem.source.n_rows
+    left = session.deadline(options).left()
     models: list[tuple[int, int]] = []  # rows and support vectors of samples
     for wanted in SAMPLE_ROWS:
         if models and min(wanted, most, n_rows) <= models[-1][0]:
@@ -202,7 +204,8 @@ def expect_support(
         size, support, late = _solve_sample(problem, min(wanted, most, n_rows), options, session)
         seconds = math.inf if late else time.perf_counter() - began
         models.append((size, support))
-        if late or support * n_rows <= enough * size:
+        fits = support * n_rows <= enough * size and seconds * (n_rows / size) ** 2 <= left
+        if late or fits:
             break
     power = 1.0
     if len(models) > 1:

@@ -36,7 +36,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import MOST_SUPPORT, plan_model, plan_span
+from ooc_fw.training.choice import MOST_SUPPORT, plan_model
 from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
@@ -128,8 +128,9 @@ class Point:
     n_support: int = 0
     seconds: float = 0.0  # time of training and validation on all samples
     stage: int = 0  # number of the last sample that it was trained on, from 1
-    # Time of the last training beyond that of few rows, in seconds, divided by its rows squared.
+    # Time of the last training beyond that of few rows, in seconds, divided by rows**growth.
     pace: float = 0.0
+    growth: float = 2.0
 
     def __str__(self) -> str:
         return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}"
@@ -352,7 +353,7 @@ class _Search:
         first = [(p.C, p.gamma) for p in self.points[: self.n_first] if p.kernel == kernel]
         least = np.min(first, axis=0) / _SPREAD
         most = np.max(first, axis=0) * _SPREAD
-        points = [Point(*each, kernel, pace=point.pace) for each in near]
+        points = [Point(*each, kernel, pace=point.pace, growth=point.growth) for each in near]
         return [p for p in points if least[0] <= p.C <= most[0] and least[1] <= p.gamma <= most[1]]
 
     def _tried(self) -> list[Point]:
@@ -400,7 +401,14 @@ class _Search:
                 raise
             return None
         seconds = time.perf_counter() - started
-        point.pace = max(0.0, seconds - self.least_s) / problem.source.n_rows**2
+        size = problem.source.n_rows
+        if fitted.model.kind == "exact" and size >= 1.5 * point.n_rows:
+            # Rows times support vectors take the time. A power of the rows, which bends downwards,
+            # goes from the sample before, or from one row, to these support vectors.
+            more = len(fitted.model.support_vectors) / max(1, point.n_support)
+            power = math.log(more) / math.log(size / max(1, point.n_rows))
+            point.growth = 1.0 + min(max(power, 0.0), 1.0)
+        point.pace = max(0.0, seconds - self.least_s) / size**point.growth
         return None if fitted.model.status == Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
@@ -435,8 +443,9 @@ class _Search:
         return 1 - score(self.metric, part.truth, values), model
 
     def _seconds(self, points: Sequence[Point], n_rows: int) -> float:
-        """Expected time of training the candidates: that of few rows, and of rows squared."""
-        return len(points) * self.least_s + sum(point.pace for point in points) * n_rows**2
+        """Expected time of training the candidates: that of few rows, and what grows with them."""
+        more = sum(point.pace * n_rows**point.growth for point in points)
+        return len(points) * self.least_s + more
 
     def _search_left(self) -> float:
         """Seconds that are left for the search; the last training keeps up to half of the limit."""
@@ -526,11 +535,11 @@ class _Search:
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * self._last_seconds(best) > left
+        large = best.n_support / best.n_rows * n_rows > MOST_SUPPORT
         with suppress(OutOfTimeError, OverLimitError):
-            if free and (late or best.n_support / best.n_rows * n_rows > MOST_SUPPORT):
-                plan = plan_span(problem, options, session, None, ": as many as the time affords")
-            else:
-                plan = plan_model(problem, replace(options, exact=free or options.exact), session)
+            # If an exact model may not be worth its time, samples of the rows decide.
+            exact = options.exact or (free and not (late or large))
+            plan = plan_model(problem, replace(options, exact=exact), session)
             self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
             of_all = fit(problem, plan.given, session, None, plan)
             status = Status(of_all.model.status)

@@ -66,8 +66,10 @@ def test_measures_of_a_regression(ooc_fw, here):
 @pytest.mark.parametrize("positive", ["3", "-7"])
 def test_a_threshold_is_that_of_predict(ooc_fw, here, judged, positive):
     truth, values = judged
-    option = f"--threshold={np.quantile(values, 0.3)}"
+    threshold = np.quantile(values, 0.3)
+    option = f"--threshold={threshold}"
     found = ooc_fw("evaluate", "m.h5", "d.h5", f"--positive={positive}", option, "--json").json()
+    assert found["threshold"] == threshold
     lines = np.array(ooc_fw("predict", "m.h5", "d.h5", option).out.split())
     with h5py.File("d.h5") as file:
         predicted = lines[file["row"][...]] == "3"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_a_signal_leaves_a_model_and_a_checkpoint(program, data_file, tmp_path, 
     out, err = process.communicate(timeout=60)
     assert process.returncode == status
     assert "stopped by a signal" in err
+    assert "with --checkpoint FILE, a run can go on later" not in err
     result = json.loads(out)
     assert (result["status"], result["certified_gap"]) == ("interrupted", None)
     assert load_model(model).status == "interrupted"
@@ -100,10 +102,15 @@ def test_a_run_goes_on_from_its_checkpoint(ooc_fw, here):
     assert (described["kind"], described["status"]) == ("model", "running")
     (advice,) = described["advice"]
     assert advice.endswith("the command that began it and --resume 'run 1.ckpt'")
+    model = load_model("new.h5")
+    (own,) = model.classifiers
+    replace(model, classifiers=[replace(own, certified_gap=0.02)]).save("new.h5")
     for command in ("evaluate", "certify"):
         outcome = ooc_fw(command, "run 1.ckpt", "d.h5", "--json")
         assert json.loads(outcome.out)
-        assert "run 1.ckpt is a checkpoint: its run was not over" in outcome.err
+        assert "run 1.ckpt is a checkpoint: its run was not over (running)" in outcome.err
+        rough = ooc_fw(command, "new.h5", "d.h5")
+        assert "new.h5 is a model of low accuracy: its run was not over (max_iter)" in rough.err
     ooc_fw(*train, "--resume", "run 1.ckpt").done()
     found, known = (load_model(name).classifiers[0] for name in ("new.h5", "whole.h5"))
     assert found.certified_gap <= 1e-3

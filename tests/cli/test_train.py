@@ -218,6 +218,7 @@ def test_the_model_is_there_if_calibration_ends_early(
     result = json.loads(outcome.out)
     assert (outcome.status, result["calibrated"]) == (status, False)
     assert f"{said}: the model gives no probabilities" in outcome.err
+    assert ("; with --checkpoint FILE, a run can go on" in outcome.err) == (status == 130)
     assert result["model"] == ("new.unfinished.h5" if status else "new.h5")
     model = load_model(result["model"])
     assert (model.status, model.calibrated) == ("converged", False)

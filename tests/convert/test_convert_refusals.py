@@ -137,9 +137,11 @@ COLUMNS = [
     ("1 1:1\n", {**Y, "format": "libsvm"}, "is libsvm, and --label, .* are for other formats"),
     ("5.1,3.5,setosa\n1,1,1\n", CSV | {"label": "0"}, "--no-header if it is a row"),
 ]
+NO_NAMES = {**CSV, "label": "2", "names": "nosuch.txt"}
 BARE = {**CSV, "label": "2", "header": False}
 CELLS = [
     ("1,tcp,0\n", BARE, "line 1: .* 'tcp'; correct .* --one-hot 1"),
+    ("1,2\n", NO_NAMES, "1 names are given .'nosuch.txt'.; .* a file that has them"),
     ("a,b,y\n", BARE, "line 1: .* 'a'; delete the line if it nam"),
     ("a,b,y\n1,x,0\n", {**CSV, "like": "table.h5"}, "line 2: .* 'x'; correct or delete the row$"),
     ("a,y\n1,0\n\n,1\n", Y, r"line 4: .* column 'a' is missing; .* --impute mean"),

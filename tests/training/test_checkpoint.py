@@ -293,7 +293,7 @@ def checkpoint(tmp_path):
         (lambda p: {"kernel": make_kernel("rbf", gamma=3.0)}, "another kernel: gamma 0.5 .now 3."),
         (lambda p: {"source": ArraySource(p.source.read(0, N_ROWS) + 1)}, "other data: rows;"),
         (lambda p: {"codes": 1 - p.codes}, "other data: labels;"),
-        (lambda p: {"penalties": np.full(N_ROWS, 3.0)}, "other data: penalties;"),
+        (lambda p: {"penalties": np.full(N_ROWS, 3.0)}, "other data: weights of classes"),
     ],
 )
 def test_other_runs_are_refused_by_name(checkpoint, change, said):

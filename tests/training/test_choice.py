@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     assert plan_of(noisy, max_time=1e-9).grows
     monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
+
+
+def test_a_sample_that_seems_to_show_a_late_end_has_another_look(clean, monkeypatch):
+    """Support vectors, and so the time, may grow far less than the rows do."""
+
+    def solve(problem, size, options, session):
+        time.sleep(size / 2000)
+        return size, 10 + size // 20, False
+
+    monkeypatch.setattr("ooc_fw.training.choice._solve_sample", solve)
+    plan = plan_of(clean, max_time=4)  # one sample alone: 7 s
+    assert plan.landmarks is None
+    assert "of 100 rows has 15 support vectors and of 400 rows has 30" in plan.kind
 
 
 def test_one_limit_is_named_before_labels_are_read_and_with_the_plan():

@@ -181,6 +181,21 @@ def test_what_each_training_takes_at_least_does_not_grow_with_the_rows(data, sho
     assert (found.best.n_rows, found.model.kind) == (420, "exact")
 
 
+def test_a_last_model_that_seems_late_is_exact_if_samples_of_all_rows_say_so(data, monkeypatch):
+    monkeypatch.setattr(tuning, "_REFIT_FACTOR", 1e9)
+    monkeypatch.setattr("ooc_fw.training.choice.SAMPLE_ROWS", (100, 400))
+    found = tune(*data, Cs=[1], gammas=[0.5], max_time=60)
+    assert (found.model.kind, found.model.certified_gap is None) == ("exact", False)
+
+
+def test_the_time_of_more_rows_grows_with_their_support_vectors(short):
+    """Few rows lie between the classes, so that their number hardly grows."""
+    X, y = rings(2000, noise=0.01)
+    point = tune(X, y, Cs=[100], gammas=[1.0]).best
+    assert point.n_rows == 1700
+    assert 1.0 < point.growth < 1.7
+
+
 def test_regression_is_searched_by_r2(short):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(900, 3)).astype(np.float32)
