@@ -444,7 +444,7 @@ class _Search:
 
     def _seconds(self, points: Sequence[Point], n_rows: int) -> float:
         """Expected time of training the candidates: that of few rows, and what grows with them."""
-        more = sum(point.pace * n_rows**point.growth for point in points)
+        more: float = sum(point.pace * n_rows**point.growth for point in points)
         return len(points) * self.least_s + more
 
     def _search_left(self) -> float:
