@@ -129,6 +129,8 @@ def _messages_on_stderr() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
+            # Without room in /dev/shm joblib, which scikit-learn imports, has no processes.
+            warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
             warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
             yield
     finally:

@@ -87,6 +87,7 @@ def test_an_error_of_the_program_itself_shows_its_traceback_on_demand(failing, o
 def test_warnings_are_one_line_each_and_leave_the_status(monkeypatch, ooc_fw):
     def action(args):
         warnings.warn("not shuffled", UserWarning, stacklevel=1)
+        warnings.warn("full; joblib will operate in serial mode", UserWarning, stacklevel=1)
         logging.getLogger("ooc_fw.model.record").warning("scaled %s", "oddly")
         return 1
 
