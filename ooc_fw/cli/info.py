@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         result = describe_model(load_model(args.data), shlex.quote(args.data))
     elif kind in formats.TABLES:
         result, advice = describe_table(args, kind)
-        result |= _advised(args, advice)
+        result |= _advised(args, advice, "info" if args.label is None else "convert")
     elif kind == "libsvm":
         result = describe_text(args)
     else:
@@ -107,7 +107,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "storage": "csr" if source.sparse else "dense",
         "classes": classes if source.has_labels and not source.targets else None,
         "bad_rows": n_bad,
-        **_advised(args, advice, is_ready=source.scaling is not None),
+        **_advised(args, advice, "convert" if source.scaling is None else "train"),
     }
 
 
@@ -129,16 +129,18 @@ def _on_source(
         yield from _on_labels(n_classes, n_missing, are_numbers=are_numbers)
 
 
-def _advised(
-    args: argparse.Namespace, advice: list[Advice], *, is_ready: bool = False
-) -> dict[str, list[str]]:
-    """The sentences of advice, and the next command: conversion with their options, or training."""
-    # If rows are ready for training, only options about labels are needed.
-    used = [
-        a for a in advice if not is_ready or a[1:2] in (("--label",), ("--labels",), ("--task",))
+def _advised(args: argparse.Namespace, advice: list[Advice], step: str) -> dict[str, list[str]]:
+    """The sentences of advice, and the next command, which is this `step`, with their options."""
+    of_labels = ("--label",), ("--labels",), ("--task",)
+    options = [
+        word
+        for _, *more in advice
+        if step == "convert" or (*more[:1],) in of_labels
+        for word in more
     ]
-    options = [word for _, *more in used for word in more]
-    words = ["ooc-fw", "train", args.data] if is_ready else shlex.split(conversion(args.data))
+    words = ["ooc-fw", step, args.data]
+    if step == "convert":
+        words = shlex.split(conversion(args.data))
     names = [n for n in ("label", "labels", "x_name", "header", "names") if f"--{n}" not in options]
     command = [*words, *given_arguments(args, names), *options]
     said = [sentence for sentence, *_ in advice if sentence]
