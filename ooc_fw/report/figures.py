@@ -118,6 +118,7 @@ def _draw_run(ax: Any, name: str, run: Run) -> None:
 def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
     """Draw the confusion matrix, and if they are known ROC, precision and recall, reliability.
 
+    Colours of the matrix are shares of the rows of a label, so that those of rare labels show.
     `measures` is the result of ``ooc-fw evaluate``, and `seen` its `Judged` rows.
     """
     import numpy as np
@@ -125,15 +126,25 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
     from sklearn.metrics import ConfusionMatrixDisplay, PrecisionRecallDisplay, RocCurveDisplay
 
     names = [_name(name) for name in measures["classes"]]
-    few = len(names) <= 10  # so that there is room for numbers of rows
-    matrix = ConfusionMatrixDisplay(np.array(measures["confusion"]), display_labels=names)
+    few = len(names) <= 20  # so that there is room for numbers of rows
+    counts = np.array(measures["confusion"])
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    matrix = ConfusionMatrixDisplay(shares, display_labels=names)
+    side = 2.8 + 0.45 * len(names) if few else 12.0
     ranked = measures.get("roc_auc") is not None
     likely = seen.chances is not None
-    with _drawing((4.0, 4.0) if few else (12.0, 12.0), 1 + 2 * ranked + likely) as (figure, axes):
-        look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
-        matrix.plot(ax=axes[0], include_values=few, values_format=",", **look)
+    with _drawing((max(4.0, side),) * 2, 1 + 2 * ranked + likely) as (figure, axes):
+        look = {"cmap": "Blues", "colorbar": False, "xticks_rotation": "vertical"}
+        matrix.plot(ax=axes[0], include_values=few, im_kw={"vmin": 0.0, "vmax": 1.0}, **look)
+        for text, count in zip(np.ravel(matrix.text_ if few else ()), counts.flat, strict=False):
+            text.set_text(f"{count:,}")
+            text.set_fontsize("small")
+        if not few:
+            figure.colorbar(matrix.im_, ax=axes[0], shrink=0.7)
         axes[0].grid(visible=False)
-        axes[0].set_title(f"Accuracy {measures['accuracy']:.4f}")
+        axes[0].set_ylabel("True label (colour: share of its rows)")
+        said = {"Accuracy": "accuracy", "Balanced accuracy": "balanced_accuracy"}
+        axes[0].set_title("\n".join(f"{name} {measures[key]:.4f}" for name, key in said.items()))
         if ranked:
             positive = _name(measures["positive"])
             how = {"name": positive, "drop_intermediate": True}

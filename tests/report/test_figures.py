@@ -46,8 +46,10 @@ def test_all_panels_of_one_run(tmp_path):
 
 def test_measures_are_drawn_with_what_is_known():
     measures = {"classes": {"$c^0": {}, "c1": {}}, "confusion": [[0, 0], [3, 1]], "accuracy": 0.25}
+    measures["balanced_accuracy"] = 0.25
     ax = draw_measures(measures, Judged(np.zeros(4), np.zeros(4))).axes[0]
-    assert ax.get_title("left") == "Accuracy 0.2500"
+    assert ax.get_title("left") == "Accuracy 0.2500\nBalanced accuracy 0.2500"
+    assert ax.images[0].get_array().tolist() == [[0, 0], [0.75, 0.25]]
     assert [label.get_text() for label in ax.get_yticklabels()] == [r"\$c^0", "c1"]
     assert [text.get_text() for text in ax.texts] == ["0", "0", "3", "1"]
     truth, scores = np.array([0, 1, 0, 1]), np.array([-1.0, 0.5, 0.7, 2.0])
