@@ -120,14 +120,13 @@ def _look(args: argparse.Namespace, model: Model, source: RowSource) -> None:
 
 
 def _tell_learned(args: argparse.Namespace, model: Model, rows: Rows) -> None:
-    """Say if so many of some labelled rows are support vectors that they are training rows."""
+    """Note if so many of some labelled rows are support vectors that they are training rows."""
     found = count_learned(model, rows)
     if found > len(rows) * len(model.support_vectors) / (model.n_rows or np.inf) / 10:
-        common.say(
-            args,
+        args.notes = [
             f"note: {found} of {len(rows)} rows of {args.data} that were compared equal support "
-            f"vectors of {args.model}: on rows that it learned, a model is better than on others",
-        )
+            f"vectors of {args.model}: on rows that it learned, a model is better than on others"
+        ]
 
 
 def refuse_table(data: str, why: str = "") -> None:

@@ -221,6 +221,13 @@ class Parser(argparse.ArgumentParser):
         look = argparse.RawDescriptionHelpFormatter
         super().__init__(**options, allow_abbrev=False, formatter_class=look)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; the parser of the command names those that it does not know."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """Raise the usage error as an InputError."""
         raise InputError(f"{message}; see {self.prog} --help")

@@ -108,6 +108,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "classes": classes if source.has_labels and not source.targets else None,
         "bad_rows": n_bad,
         **_advised(args, advice, "convert" if source.scaling is None else "train"),
+        **({"next": []} if n_bad else {}),  # every command refuses such rows
     }
 
 

@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     words = [*names, "unassigned", ""]  # place -1 is the last one, for rows without a label
     n_rows = 0
     n_unknown = 0
+    n_unassigned = 0
     with ExitStack() as stack:
         file: Any = sys.stdout
         if output is not None:
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
             first = results[:, 0]
             unknown = without_value(results) if of_numbers else first < 0
             n_unknown += int(np.count_nonzero(unknown))
+            n_unassigned += int(np.count_nonzero(first == len(names))) if args.unassigned else 0
             n_rows += len(results)
             classes = [] if of_numbers else first.astype(np.int64).tolist()
             labels = [] if of_numbers else [[words[place] for place in classes]]
@@ -78,9 +80,11 @@ def run(args: argparse.Namespace) -> int:
             else:
                 file.write("\n".join([*map(shown, labels[0]), ""]))
             file.flush()
+    if args.unassigned is not None:
+        common.say(args, f"note: {n_unassigned} of {n_rows} rows are unassigned")
     if args.json:
         result = {"output": str(output), "n_rows": n_rows, "n_unknown": n_unknown}
-        common.print_result(args, result)
+        common.print_result(args, result | {"n_unassigned": n_unassigned})
     return NO if n_unknown else DONE
 
 

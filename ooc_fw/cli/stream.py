@@ -160,7 +160,7 @@ def _model_before(args: argparse.Namespace) -> Model:
     faults = {
         f"is for {model.task}": model.task != "classification",
         "has landmarks": model.kind == "landmarks",
-        "has weights of rows": model.penalties is not None,
+        "has weights of rows or classes": model.penalties is not None,
     }
     only = "; a stream can update exact classifiers without weights only: train on all rows"
     common.refuse({f"{args.resume} {fault}{only}": holds for fault, holds in faults.items()})

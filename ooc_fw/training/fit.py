@@ -47,7 +47,14 @@ from ooc_fw.problem import (
 from ooc_fw.report.progress import EventLog
 from ooc_fw.solver.plan import Plan, Session
 from ooc_fw.solver.state import Solution, Status
-from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError, signal_of
+from ooc_fw.system.errors import (
+    DeferredInterrupt,
+    InputError,
+    OutOfTimeError,
+    format_label,
+    format_value,
+    signal_of,
+)
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import FIRST_SHARE, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
@@ -310,17 +317,18 @@ def _calibrated(fitted: Fit, options: TrainOptions, session: Session) -> Model:
     found, values = _without(fitted, held, options, session)
     known = problem.codes[held]
     classifiers = []
-    flat = 0
+    flat = []
     for k, (negative, positive) in enumerate(found.sides.tolist()):
         here = (known == negative) | (known == positive) | (negative == REST)
         a, b = fit_sigmoid(values[here, k], known[here] == positive)
-        flat += a == 0
+        if a == 0:
+            flat.append(" and ".join(map(format_label, found.named_sides[k].values())))
         classifiers.append(replace(fitted.model.classifiers[k], sigmoid_a=a, sigmoid_b=b))
     if flat:
         logger.warning(
-            "%d held-out rows are too few for probabilities of %d of %d classifiers: there they "
-            "are the same for all rows; give more rows, or use the decision values",
-            *(len(known), flat, len(classifiers)),
+            "%d held-out rows are too few for probabilities of %d of %d classifiers (%s): there "
+            "they are the same for all rows; give more rows, or use the decision values",
+            *(len(known), len(flat), len(classifiers), format_value(flat, 5)),
         )
     return replace(fitted.model, classifiers=classifiers)
 

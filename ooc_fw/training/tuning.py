@@ -317,6 +317,9 @@ class _Search:
             self.say(f"stage {self.stage}: {len(todo)} candidates on {n_rows} rows")
             for point in todo:
                 self._try(point)
+            n_left = sum(point.stage < self.stage for point in todo)
+            if n_left > 0:
+                self.say(f"stage {self.stage}: there was no time for {n_left} of them")
             kept, larger = self._kept(n_rows, most, len(folds))
             if larger > n_rows or len(self.parts) < len(folds):
                 todo = kept
@@ -540,7 +543,9 @@ class _Search:
             # If an exact model may not be worth its time, samples of the rows decide.
             exact = options.exact or (free and not (late or large))
             plan = plan_model(problem, replace(options, exact=exact), session)
-            self.say(f"the best, {best}, on all {n_rows} rows: {plan.kind}")
+            wanted = "exact: few support vectors are expected"
+            kind = wanted if exact and not options.exact else plan.kind
+            self.say(f"the best, {best}, on all {n_rows} rows: {kind}")
             of_all = fit(problem, plan.given, session, None, plan)
             status = Status(of_all.model.status)
             gap = of_all.model.certified_gap

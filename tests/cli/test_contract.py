@@ -47,7 +47,7 @@ EXAMPLES = {
         "tune d.h5 --labels labels.npy -o new.h5 --kernel rbf --C 1 --gamma auto",
         f"metric n_rows best points refit next {COSTS}",
     ),
-    "predict": Example("predict m.h5 d.h5 -o new.csv", "output n_rows n_unknown"),
+    "predict": Example("predict m.h5 d.h5 -o new.csv", "output n_rows n_unknown n_unassigned"),
     "evaluate": Example(
         "evaluate m.h5 d.h5 --labels labels.npy --figure new.png --false-alarms 0.1 --save new.h5",
         f"{JUDGED} positive roc_auc average_precision threshold predicted false_alarms recall",

@@ -145,8 +145,9 @@ def test_a_threshold_for_a_share_of_false_alarms(ooc_fw, here, name, positive, s
 def test_rows_without_a_likely_class_are_unassigned(ooc_fw, here):
     predict = "predict", "sure.h5", "d.h5", "--probability", "--unassigned", "80%", "-o", "p.csv"
     predict += ("--decision",)
-    ooc_fw(*predict).done()
+    told = ooc_fw(*predict).done().err
     found = pd.read_csv("p.csv")
+    assert f"note: {(found['label'] == 'unassigned').sum()} of 200 rows are unassigned" in told
     own = np.where(found["decision"] > 0, found["p_3"], found["p_-7"])  # of the predicted class
     assert 0 < np.mean(own < 0.8) < 1
     np.testing.assert_array_equal(found["label"] == "unassigned", own < 0.8)

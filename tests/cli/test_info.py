@@ -135,7 +135,7 @@ def test_what_would_spoil_a_model_is_told(ooc_fw, advised, storage):
     assert "there are no labels" in "\n".join(advised(X)["advice"])
     X[7, 1] = X[8, 2] = X[250, 0] = np.inf
     found = advised(X, np.arange(500), storage)
-    assert found["bad_rows"] == 3
+    assert (found["bad_rows"], found["next"]) == (3, [])
     not_finite, amounts = found["advice"]
     assert "3 of the rows that were read hold" in not_finite
     assert "amounts need --task regression" in amounts

@@ -14,7 +14,7 @@ CASES = """
  => the following arguments are required: COMMAND; see ooc-fw --help
 fit => invalid choice: 'fit'
 train => required: DATA; see ooc-fw train --help
-train d.h5 --speed => arguments: --speed; see ooc-fw --help
+train d.h5 --speed => arguments: --speed; see ooc-fw train --help
 --speed train d.h5 => unrecognized arguments: --speed; see ooc-fw --help
 train d.h5 --thread=2 => unrecognized arguments: --thread=2; see
 train d.h5 --quiet --verbose => not allowed with
