@@ -90,7 +90,8 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         advice.append((sentence, "--task", "novelty"))
     if not source.targets and len(classes) <= _MOST_CLASSES:
         advice += [(sentence,) for sentence in common.imbalance(classes)]
-    if source.scaling is None and n_bad == 0 and without_offsets(source) is not source:
+    may_shift = source.scaling is None and not source.sparse and n_bad == 0
+    if may_shift and without_offsets(source) is not source:
         sentence = "different values of a column are equal in float32, until its mean is subtracted"
         advice.append((sentence, "--scale", "standard"))
     return {
