@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import TrainOptions, make_kernel, open_dataset
+from ooc_fw import FrankWolfeSVC, TrainOptions, make_kernel, open_dataset
 from ooc_fw.model.machines import class_pairs, fit_sigmoid
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.training.fit import PART_TOL, choose_held_out, fit
@@ -46,3 +46,9 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows():
         expected = fit_sigmoid(values[here, k], known[here] == i)
         own = found[k].sigmoid_a, found[k].sigmoid_b
         np.testing.assert_allclose(own, expected, rtol=0.01, atol=0.005)
+
+
+def test_classifiers_without_probabilities_are_named(caplog):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    FrankWolfeSVC(probability=True).fit(X, np.arange(30) % 3)
+    assert "probabilities of 1 of 3 classifiers (0 and 1): there they are the same" in caplog.text
