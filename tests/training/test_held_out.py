@@ -50,5 +50,5 @@ def test_sigmoids_are_those_of_classifiers_of_the_other_rows():
 
 def test_classifiers_without_probabilities_are_named(caplog):
     X = np.random.default_rng(0).normal(size=(30, 2))
-    FrankWolfeSVC(probability=True).fit(X, np.arange(30) % 3)
+    FrankWolfeSVC(probability=True, random_state=1).fit(X, np.arange(30) % 3)
     assert "probabilities of 1 of 3 classifiers (0 and 1): there they are the same" in caplog.text
