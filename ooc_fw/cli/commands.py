@@ -82,7 +82,7 @@ the order of the rows and the scaling.""",
         _TEXT,
     ),
     "verify": Command(
-        "data.verify",
+        "verify.run",
         "Check that a data file is undamaged.",
         "data messages: json quiet|verbose",
     ),

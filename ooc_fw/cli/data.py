@@ -1,4 +1,4 @@
-"""``ooc-fw convert``, ``split`` and ``verify``: commands that write and check data files."""
+"""``ooc-fw convert`` and ``split``: commands that write data files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.cli import common
-from ooc_fw.cli.commands import DONE, NO
+from ooc_fw.cli.commands import DONE
 from ooc_fw.convert.convert import ConversionReport
 from ooc_fw.convert.convert import convert as convert_files
 from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.verify import verify_file
 from ooc_fw.convert.writer import split as split_source
 from ooc_fw.data.opening import draw_test_rows, read_groups
 from ooc_fw.data.structure import is_data, is_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
-from ooc_fw.system.errors import DamageError, InputError, format_label, format_value
+from ooc_fw.system.errors import InputError, format_label, format_value
 from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
@@ -114,17 +113,3 @@ def split(args: argparse.Namespace) -> int:
         lines.append(f"test groups: {format_value(parts[1]['groups'], 20)}")
     common.print_result(args, {"parts": parts}, (), lines)
     return DONE
-
-
-def verify(args: argparse.Namespace) -> int:
-    """Check that a data file is undamaged."""
-    try:
-        with Waiting("verify", unit="B", quiet=args.quiet) as progress:
-            damage = verify_file(args.data, progress=progress)
-    except DamageError as error:
-        damage = [str(error)]
-    result = {"file": args.data, "intact": not damage, "damage": damage}
-    common.print_result(args, result, [f"{args.data}{' is damaged' if damage else ': intact'}"])
-    for sentence in damage:
-        logger.error("%s", sentence)
-    return NO if damage else DONE

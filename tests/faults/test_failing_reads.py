@@ -116,7 +116,7 @@ def test_training_and_predictions(ooc_fw, table, tmp_path, monkeypatch, storage,
         write_sparse(data, table.X[:60], table.y[:60])
     else:
         write_dense(data, table.X[:60], table.y[:60], **storage)
-    train = "train", data, "-o", model, "--quiet", "--threads", 1, "--max-iter", 3
+    train = "train", data, "-o", model, "--quiet", "--threads", 1, "--tol", 0.3
     every_read(ooc_fw, monkeypatch, spoil, kind, train, model, data)
     predict = "predict", model, data, "-o", out, "--quiet"
     every_read(ooc_fw, monkeypatch, spoil, kind, predict, out, tmp_path)
