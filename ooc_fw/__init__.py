@@ -20,7 +20,7 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ``report/``       progress, logs and figures of runs
 ``model/``        a trained model: its record and file, predictions, probabilities, ONNX graphs
 ``landmarks/``    models that learn from all rows and give weights to a few; each pass has a gap
-``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles and the active set
+``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles, blocks, the active set
 ``convert/``      conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
 ``certificate/``  the gap over all rows: the pass that computes it, and which rows it may skip
 ``problem.py``    the dual problem of the L2-SVM: objective, gap and stopping tests
@@ -49,6 +49,8 @@ active set         the vertices in memory, with their weights, gradients and ker
 support vector     a vertex with positive weight
 gradient           (Qa)_i of row i: its label times its decision value, plus a_i / C_i
 rho                a'Qa: twice the objective, and the margin before the model is scaled
+block              rows that move together while the rest of the model is one vertex for each label
+objective gap      (P - D) / P of primal and dual objective: the best one is lower by no more
 relative gap       1 - min_i (Qa)_i / rho, over all rows (certified) or over drawn rows (sampled)
 oracle             the search for new vertices: for the row of least gradient, or for many violators
 step rule          the way a step moves the weights: toward, away, pairwise, PARTAN or corrective

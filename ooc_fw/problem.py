@@ -289,6 +289,15 @@ def relative_gap(rho: float, least_gradient: float) -> float:
     return max(1.0 - least_gradient / rho, 0.0) if rho < math.inf else math.inf
 
 
+def relative_target(tol: float) -> float:
+    """The gap (P - D) / P of the objective that corresponds to a relative gap `tol`.
+
+    A model with that gap violates margins by at most `tol`. If its weights are divided by 1 - tol,
+    their objective is within 1 - (1 - tol)^2 of the optimum.
+    """
+    return 1 - (1 - min(tol, 1.0)) ** 2
+
+
 def pair_gap(largest_support_gradient: float, least_gradient: float, rho: float) -> float:
     """(max g over the support - min g) / rho: the two-sided test of LIBSVM on our scale."""
     return max(0.0, (largest_support_gradient - least_gradient) / rho)

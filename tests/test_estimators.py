@@ -148,7 +148,8 @@ def test_every_source_gives_the_optimum_by_brute_force(table, weights, tmp_path)
         signs = np.where(table.y[rows] == 3, 1, -1).astype(np.int8)
         problem = SmallProblem(fitted.model_.kernel, table.X[rows], signs, penalties[rows])
         truth = problem.truth(np.searchsorted(rows, fitted.model_.rows), own.alpha)
-        assert truth.gap <= fitted.certified_gap_ <= 1e-6, name
+        assert truth.gap <= fitted.certified_gap_, name
+        assert fitted.objective_gap_ <= 2e-6, name
         assert own.rho / 2 == pytest.approx(problem.optimum.objective, rel=1e-5), name
     assert len(scores) == 1
 
@@ -168,11 +169,11 @@ def test_labels_and_weights_beside_a_file_are_those_of_its_input(table, weights,
     order = np.random.default_rng(0).permutation(200)
     path = part_of(tmp_path / "d.h5", table, order)
     given = {"sample_weight": weights}
-    known = FrankWolfeSVC(tol=1e-6).fit(X, y, **given)
-    own = FrankWolfeSVC(tol=1e-6).fit(path, y, **given)
+    known = FrankWolfeSVC(tol=1e-10).fit(X, y, **given)
+    own = FrankWolfeSVC(tol=1e-10).fit(path, y, **given)
     assert sorted(order[own.support_]) == sorted(known.support_)
     assert own.score(path, y, **given) == own.score(path, **given) == own.score(X, y, **given)
-    assert own.model_.certify(path, y).certified_gap <= 1.01e-6
+    assert own.model_.certify(path, y).certified_gap <= own.certified_gap_ * 1.01
     chunks = clone(own).partial_fit(path, y, classes=np.unique(y))
     assert chunks.score(path, y) > 0.85
     targets = FrankWolfeSVR().fit(path, X[:, 0])
@@ -424,7 +425,7 @@ def test_labels_keep_value_and_type_as_with_svc(tmp_path, kind):
     held = load_model(tmp_path / "m.h5")
     assert held.predict(X).tolist() == found.tolist()
     assert {*map(type, held.classes.tolist())} == {*map(type, known.classes_.tolist())}
-    assert held.certify(X, y).certified_gap <= 1.1e-3
+    assert held.certify(X, y).reached(1e-3)
     chunks = FrankWolfeSVC().partial_fit(X, y, classes=values).partial_fit(X, y)
     assert chunks.classes_.tolist() == known.classes_.tolist()
     assert chunks.score(X, y) > 0.8

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,17 @@ from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.kernels.decisions import AtVertices, DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
+from ooc_fw.options import LEAST
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
 _CLEAR = 1.1  # a gradient above the violators' by this factor needs no narrow bound for a screen
+# Multiples of w at which the primal objective is computed: the best one is 1 at the optimum, and
+# near it before.
+_MULTIPLES = np.array([0.9, 0.95, 0.98, 0.99, 1.0, 1.01, 1.02, 1.05, 1.1])
 _NUMBERED_ROWS = 8192  # rows in a block if rows are read by their numbers
+
+Penalties: TypeAlias = float | Float64Array
+"""Penalty C of each row, or one for all."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,24 @@ class Certificate:
     pair_gap: float  # (max g over the support - min g) / rho
     objective: float  # from float64 kernel values
     rho: float  # from float64 kernel values
+    # Bounds on the best value of the objective with margin 1, see `_primal`: it is at most the
+    # primal objective of w / rho, or of a multiple of it, and at least the dual one.
+    primal: float
+    dual: float
     # Rows with g < rho (1 - tol). If a row is so near this threshold that float32 values cannot
     # tell, it may be missed or counted. The worst row is always told right.
     n_violators: int
     worst: Int64Array  # the worst violators: increasing row numbers
 
+    @property
+    def objective_gap(self) -> float:
+        """(P - D) / P: no model has an objective that is lower by a larger share."""
+        return max(0.0, 1.0 - self.dual / self.primal)
+
     def without_bias(self, share: float) -> Certificate:
         """The certificate for one class, in which the bias does not count; itself for share 0.
+
+        The bounds on the objective are without the bias already.
 
         The gap D stays, and rho is less by 1, the square of the sum of the weights. The bound on
         D / (rho - 1) takes rho as small as it may be: it errs by at most half of `rounding` times
@@ -83,7 +101,7 @@ class SupportWeights:
     rows: Rows  # (n_support, n_features): support vectors
     row_ids: Int64Array  # (n_support,): their row numbers in the source, all different
     alpha: Float64Array  # (n_support,): their weights, positive; the sum is 1 apart from rounding
-    C: float | Float64Array  # penalty of all rows, or of each support vector, (n_support,)
+    C: Penalties  # penalty of all rows, or of each support vector, (n_support,)
     # Their gradients from float64 kernel values, alpha_i / C_i included, if the caller has them.
     grad: Float64Array | None = None
     rounding: float = 0.0  # bound on the error of each gradient
@@ -117,6 +135,67 @@ class Search:
 
 
 @dataclass(frozen=True)
+class _Objective:
+    """The primal objective of some multiples of w.
+
+    Notes
+    -----
+    With margin 1 the primal objective of s w, for any factor s, is
+
+        P(s) = 1/2 s^2 |w|^2 + 1/2 sum_i C_i max(0, 1 - s y_i h_i)^2,
+
+    in which y_i h_i is the gradient of row i without its own alpha_i / C_i. It is at least the
+    dual objective D = 1 / (2 rho) of weights on the simplex, so that the best rho is at least
+    rho D / P. For one class h and rho are without the bias.
+    """
+
+    scales: Float64Array  # (n_scales,): the factors s; the first is the least
+    bias_share: float  # see `BinaryProblem.bias_share`
+    allowed: float  # largest error of a row's loss that does not matter
+
+    @classmethod
+    def near(cls, rho: float, bias_share: float, tol: float, n_rows: int) -> _Objective:
+        """Factors near the best one for weights close to the optimum, 1 / rho.
+
+        The errors of all rows together may be a tenth of what `tol` allows.
+        """
+        rho = max(LEAST, rho - bias_share)
+        return cls(_MULTIPLES / rho, bias_share, 0.1 * abs(tol) / rho / n_rows)
+
+    def vague(
+        self, grad: Float64Array, error: Float64Array, penalties: Penalties
+    ) -> npt.NDArray[np.intp]:
+        """Rows whose loss is not known well enough, given gradients and their errors."""
+        s = self.scales[len(self.scales) // 2]
+        values = s * (grad - self.bias_share)
+        slack = np.maximum(0.0, 1.0 - values + s * error)
+        return np.flatnonzero(
+            penalties * (slack**2 - np.maximum(0.0, 1.0 - values) ** 2) > self.allowed
+        )
+
+    def losses(self, lower: Float64Array, penalties: Penalties) -> Float64Array:
+        """Sums of C_i times squared slacks, (n_scales,), given lower bounds on all y_i h_i."""
+        lower = lower - self.bias_share
+        near = ~(lower * self.scales[0] >= 1)
+        slack = np.maximum(0.0, 1.0 - np.multiply.outer(self.scales, lower[near]))
+        of_rows = penalties[near] if isinstance(penalties, np.ndarray) else penalties
+        return np.asarray((of_rows * slack**2).sum(axis=1))
+
+    def bounds(
+        self, losses: Float64Array, norm2: float, rho: float, rounding: float
+    ) -> tuple[float, float]:
+        """Upper bound on the least P(s), and lower bound on D; |w|^2 and rho err by `rounding`."""
+        norm2 = max(0.0, norm2 - self.bias_share) + rounding
+        primal = 0.5 * (self.scales**2 * norm2 + losses)
+        dual = 0.5 / max(LEAST, rho - self.bias_share + rounding)
+        return float(primal.min()) * (1 + 1e-12), dual * (1 - 1e-12)
+
+
+def _of_rows(penalties: Penalties, rows: slice | Int64Array) -> Penalties:
+    return penalties[rows] if isinstance(penalties, np.ndarray) else penalties
+
+
+@dataclass(frozen=True)
 class _Target:
     """What the search in every block needs to know."""
 
@@ -125,6 +204,7 @@ class _Target:
     least: float  # least gradient of the support
     n_worst: int  # number of violators to remember
     with_bounds: bool  # whether a `Screen` wants bounds
+    objective: _Objective
 
 
 @dataclass(frozen=True)
@@ -136,6 +216,7 @@ class _Block:
     unscreened: Int64Array | None  # its row numbers, if only unscreened rows are read
     support: Int64Array  # places of support vectors in the block, which are left out
     labels: Int8Array  # labels of all rows in the block
+    penalties: Penalties  # and their penalties
 
     def read(self, source: RowSource) -> Rows:
         """Read all rows of the block."""
@@ -158,6 +239,7 @@ class _Findings:
     least: float  # least float64 gradient; infinite if all rows are above the support
     rounding: float  # bound on its error
     n_violators: int
+    losses: Float64Array  # of all rows: see `_Objective`
     # The worst violators outside the support, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
@@ -171,6 +253,7 @@ class _Findings:
             min(self.least, block.least),
             max(self.rounding, block.rounding),
             self.n_violators + block.n_violators,
+            self.losses + block.losses,
             *_least(ids, grads, n_worst),
         )
 
@@ -230,7 +313,7 @@ def _sweep_block(
     rows = block.read(source)
     others, ids = block.others()
     if len(ids) == 0:
-        return _Findings(math.inf, 0.0, 0)
+        return _Findings(math.inf, 0.0, 0, np.zeros(len(_MULTIPLES)))
     if len(ids) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
@@ -244,10 +327,13 @@ def _sweep_block(
     grad = y * fast.values[groups]
     error = fast.bound[groups]
 
-    # 2. Gradients in float64 for the rows that may be the least of all.
+    # 2. Gradients in float64 for the rows that may be the least of all, and for those whose errors
+    # would add much to the primal objective.
     least, rounding = math.inf, 0.0
     floor = min(target.least, float((grad + error).min()))
+    penalties = _of_rows(block.penalties, others)
     lowest = np.flatnonzero(grad - error <= floor)
+    lowest = np.union1d(lowest, target.objective.vague(grad, error, penalties))
     if len(lowest) > 0:
         values, rounding = _exact(decisions, take_rows(rows, lowest))
         grad[lowest], error[lowest] = y[lowest] * values, rounding
@@ -263,7 +349,8 @@ def _sweep_block(
             distance = fast.nearest.distance(fast.diagonal)[groups]
         bounds = Bounds.outwards(grad - error, fast.diagonal[groups], place, distance)
     worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
-    return _Findings(least, rounding, len(violators), worst, worst_grads, bounds)
+    losses = target.objective.losses(grad - error, penalties)
+    return _Findings(least, rounding, len(violators), losses, worst, worst_grads, bounds)
 
 
 def certify(
@@ -316,8 +403,10 @@ def certify(
     # The slack, which may be far larger, was added and is subtracted: both steps round.
     plain, of_plain = grad - slack, rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
     rho, least = _rho(alpha, slack, grad), float(grad.min())
+    objective = _Objective.near(rho, problem.bias_share, search.tol, source.n_rows)
     threshold = rho * (1 - search.tol)
-    target = _Target(engine.kernel, threshold, least, search.n_worst, screen is not None)
+    with_bounds = screen is not None
+    target = _Target(engine.kernel, threshold, least, search.n_worst, with_bounds, objective)
     if screen is not None:
         diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
         places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
@@ -328,8 +417,19 @@ def certify(
     if search.unscreened is not None:
         n_rows = len(search.unscreened)
     decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
-    findings = _Findings(least, rounding, int(np.count_nonzero(grad < target.threshold)))
-    blocks = _blocks(source, problem.labels, row_ids, search)
+    penalties: Any = problem.penalties
+    if penalties is None:
+        penalties = np.max(weights.C)
+    losses = objective.losses(plain - of_plain, weights.C)
+    if search.unscreened is not None:
+        # Rows that are not read are above the least gradient of the support.
+        of_unread = _unread_penalties(penalties, source.n_rows, row_ids, search.unscreened)
+        losses += objective.losses(np.array([least]), np.array([of_unread]))
+    if problem.penalties is None and isinstance(weights.C, np.ndarray):
+        losses[:] = math.inf  # nobody knows the penalties of the other rows
+    n_violators = int(np.count_nonzero(grad < threshold))
+    findings = _Findings(least, rounding, n_violators, losses)
+    blocks = _blocks(problem, penalties, row_ids, search)
     rows_seen = 0
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
@@ -341,7 +441,16 @@ def certify(
             if on_block is not None:
                 on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
-    return _certificate(alpha, slack, grad, findings)
+    return _certificate(alpha, slack, grad, findings, objective)
+
+
+def _unread_penalties(
+    penalties: Penalties, n_rows: int, support: Int64Array, unscreened: Int64Array
+) -> float:
+    """Sum of the penalties of all rows that a pass over unscreened rows does not read."""
+    unread = np.ones(n_rows, dtype=np.bool_)
+    unread[support] = unread[unscreened] = False
+    return float(np.broadcast_to(penalties, n_rows)[unread].sum())
 
 
 def _at_vertices(
@@ -370,10 +479,22 @@ def _sample(
 
 
 def certificate_of_all(
-    alpha: Float64Array, slack: Float64Array, grad: Float64Array, rounding: float
+    alpha: Float64Array,
+    penalties: Penalties,
+    grad: Float64Array,
+    rounding: float,
+    bias_share: float = 0.0,
 ) -> Certificate:
-    """Bound the duality gap, given `slack` alpha_i / C_i and every row's float64 gradient."""
-    return _certificate(alpha, slack, grad, _Findings(float(grad.min()), rounding, 0))
+    """Bound the duality gap, given every row's weight, penalty and float64 gradient.
+
+    `rounding` bounds the errors of the gradients, and `bias_share` is that of the problem.
+    """
+    slack = alpha / penalties
+    of_plain = rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
+    objective = _Objective.near(_rho(alpha, slack, grad), bias_share, 0.0, len(alpha))
+    losses = objective.losses(grad - slack - of_plain, penalties)
+    findings = _Findings(float(grad.min()), rounding, 0, losses)
+    return _certificate(alpha, slack, grad, findings, objective)
 
 
 def _rho(alpha: Float64Array, slack: Float64Array, grad: Float64Array) -> float:
@@ -382,7 +503,11 @@ def _rho(alpha: Float64Array, slack: Float64Array, grad: Float64Array) -> float:
 
 
 def _certificate(
-    alpha: Float64Array, slack: Float64Array, grad: Float64Array, findings: _Findings
+    alpha: Float64Array,
+    slack: Float64Array,
+    grad: Float64Array,
+    findings: _Findings,
+    objective: _Objective,
 ) -> Certificate:
     """The gap that follows from the weights, their gradients and the findings of all blocks."""
     support_grad = grad[alpha > 0]
@@ -395,32 +520,43 @@ def _certificate(
     # rho is a convex combination of gradients, so that it errs by no more than they do.
     least_rho = max(rho - rounding, (1 - terms) * float(alpha @ slack))
     upper = max((rho - least + 2 * rounding) / least_rho, 0.0) if rho < math.inf else math.inf
+    norm2 = float(alpha @ (grad - slack))
+    primal, dual = objective.bounds(findings.losses, norm2, rho, 2 * rounding)
     return Certificate(
         certified_gap=upper,
         rounding=upper - gap,
         pair_gap=pair_gap(float(support_grad.max()), least, rho),
         objective=rho / 2,
         rho=rho,
+        primal=primal,
+        dual=dual,
         n_violators=findings.n_violators,
         worst=findings.worst,
     )
 
 
 def _blocks(
-    source: RowSource, labels: Int8Array, support: Int64Array, search: Search
+    problem: BinaryProblem, penalties: Penalties, support: Int64Array, search: Search
 ) -> list[_Block]:
     """Divide all rows, or the unscreened rows, into blocks."""
+    source = problem.source
     blocks = []
+
+    def add(start: int, stop: int, unscreened: Int64Array | None, places: Int64Array) -> None:
+        rows = slice(start, stop) if unscreened is None else unscreened
+        of_rows = problem.labels[rows], _of_rows(penalties, rows)
+        blocks.append(_Block(start, stop, unscreened, places, *of_rows))
+
     unscreened = search.unscreened
     if unscreened is not None:
         for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS):
             ids = unscreened[start:stop]
             places = np.flatnonzero(np.isin(ids, support))
-            blocks.append(_Block(start, stop, ids, places, labels[ids]))
+            add(start, stop, ids, places)
         return blocks
     support = np.sort(support)
     for start, stop in block_slices(source, 0, source.n_rows):
         first, last = np.searchsorted(support, [start, stop])
         places = support[first:last] - start
-        blocks.append(_Block(start, stop, None, places, labels[start:stop]))
+        add(start, stop, None, places)
     return blocks

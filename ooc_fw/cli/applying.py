@@ -62,7 +62,9 @@ def open_model(args: argparse.Namespace) -> Model:
         common.refuse_given(args, ("threshold", "positive", "false_alarms", "save"), why)
     if vars(args).get("threshold") is not None:
         model = replace(model, threshold=args.threshold)
-    gap = model.sampled_gap if model.certified_gap is None else model.certified_gap
+    gap = model.objective_gap
+    if gap is None:
+        gap = model.sampled_gap if model.certified_gap is None else model.certified_gap
     is_rough = (gap is None or gap > _ROUGH) and not Status(model.status).reached
     if model.run is not None or is_rough:
         what = "a checkpoint" if model.run is not None else "a model of low accuracy"

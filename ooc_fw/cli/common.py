@@ -163,7 +163,7 @@ def with_scope(result: Mapping[str, Any]) -> dict[str, Any]:
     if shown.pop("n_weighted", None) is not None:
         limits.append(f"over {result['n_weighted']} rows only; all others have no weight")
     words = f" ({', '.join(limits)})" if limits else ""
-    for name in ("certified_gap", "sampled_gap", "pair_gap"):
+    for name in ("certified_gap", "objective_gap", "sampled_gap", "pair_gap"):
         if result.get(name) is not None:
             shown[name] = format_gap(result[name]) + words
     return shown

@@ -11,7 +11,6 @@ from ooc_fw.cli import common
 from ooc_fw.cli.applying import open_model, refuse_table
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.data.labels import Classes
-from ooc_fw.landmarks import relative_target
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model
 from ooc_fw.report.figures import check_figure, draw_importance, is_figure, save
@@ -32,17 +31,14 @@ def certify(args: argparse.Namespace) -> int:
     result = {"certified_gap": found.certified_gap, "gap_scope": found.gap_scope, **found.worst}
     if model.n_weighted is not None:
         result["n_weighted"] = model.n_weighted
-    tol = args.tol
     if model.kind != "exact":
         result["n_support"] = len(model.support_vectors)
-        # The gap of landmarks is a share of the objective: take the share that `tol` allows.
-        tol = relative_target(tol)
     lines = common.aligned(common.with_scope(result))
     if len(found.classifiers) > 1:
         result["classifiers"] = [
             sides | known for sides, known in zip(model.named_sides, found.classifiers, strict=True)
         ]
-    result |= {"tol": tol, "reached": found.certified_gap <= tol}
+    result |= {"tol": args.tol, "reached": found.reached(args.tol)}
     common.print_result(args, result, lines)
     return DONE if result["reached"] else NO
 

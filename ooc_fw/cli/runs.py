@@ -124,8 +124,12 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     what = "landmarks" if result["kind"] == "landmarks" else "support vectors"
     names = ("gamma", "C", "epsilon")
     numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
+    words = f"relative gap {gap}"
+    if result["kind"] == "exact" and result["objective_gap"] is not None:
+        share = format_gap(result["objective_gap"])
+        words = f"the best objective is lower by at most {share} (relative gap {gap})"
     return [
-        f"{result['status']}: relative gap {gap}, {kind}",
+        f"{result['status']}: {words}, {kind}",
         f"{result['n_support']} {what} of {result['n_rows']} rows, {result['kernel']} kernel, "
         f"{', '.join(numbers)}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "

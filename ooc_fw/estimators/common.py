@@ -75,6 +75,8 @@ dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) a
 certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
     otherwise 1, with a warning.
+objective_gap_ : float or None
+    Certified share by which the objective of the worst classifier may be above the best one.
 gap_scope_ : str
     "all" if the gap is to the optimum, "weighted" if other rows have weight 0, "span" if it is to
     the best weights of the landmarks, "chunk" after `partial_fit`: for the rows in memory.
@@ -225,6 +227,7 @@ class Trainer(BaseEstimator):
         self.support_: Int64Array = model.rows
         self.support_vectors_: Rows = model.support_vectors
         self.certified_gap_ = model.certified_gap
+        self.objective_gap_ = model.objective_gap
         self.n_features_in_ = model.n_features
         self.fit_status_ = int(not Status(model.status).reached)
 

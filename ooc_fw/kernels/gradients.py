@@ -27,7 +27,7 @@ class Gradients:
         self._kernel, self.weights = kernel, weights
         if kernel.uses_distance and not isinstance(vertices, CSRRows):
             vertices = CSRRows.from_dense(vertices)
-        self._z, self._center = _in_float64(vertices), 0.0
+        self._z, self._center = in_float64(vertices), 0.0
         if kernel.shift_invariant and not isinstance(vertices, CSRRows):
             self._center = self._z.mean(axis=0)  # distances lose fewer digits near 0
             self._z = self._z - self._center
@@ -75,7 +75,7 @@ class Gradients:
         return both / divisors, -2 * products / divisors
 
 
-def _in_float64(rows: Rows) -> Any:
+def in_float64(rows: Rows) -> Any:
     """Rows as an array of float64, or as a `scipy.sparse.csr_array`."""
     if not isinstance(rows, CSRRows):
         return np.asarray(rows, dtype=np.float64)

@@ -40,12 +40,3 @@ class LandmarkStart:
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
     """(P - D) / P, or 0 if P is 0, its least value."""
     return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal != 0)
-
-
-def relative_target(tol: float) -> float:
-    """Gap (P - D*) / P that corresponds to a relative gap `tol` of an exact model.
-
-    Such a model violates margins by at most `tol`. If its weights are divided by 1 - tol, their
-    objective is within 1 - (1 - tol)^2 of the optimum.
-    """
-    return 1 - (1 - min(tol, 1.0)) ** 2

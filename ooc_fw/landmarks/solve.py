@@ -20,12 +20,12 @@ import numpy as np
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap, relative_target
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, relative_target
 from ooc_fw.solver.plan import Plan, Session, lend_workers
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.solver.surroundings import Surroundings

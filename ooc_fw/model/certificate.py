@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -35,9 +35,10 @@ from ooc_fw.problem import (
     RegressionProblem,
     check_sample_weight,
     penalties_of_classes,
+    relative_target,
 )
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import format_labels
+from ooc_fw.system.errors import InputError, format_labels
 
 Tell: TypeAlias = Callable[[int], None]  # receives the number of rows that are done
 
@@ -66,6 +67,18 @@ class ModelCertificate:
     def certified_gap(self) -> float:
         """Certified relative gap of the worst classifier."""
         return float(self.worst["certified_gap"])
+
+    def reached(self, tol: float) -> bool:
+        """Whether all classifiers pass a tolerance as in training.
+
+        The gap of the worst row is within it, or that of the objective is within twice as much.
+        """
+        target = relative_target(tol)
+        return all(
+            one.get("objective_gap", one["certified_gap"]) <= target
+            or ("objective_gap" in one and one["certified_gap"] <= tol)
+            for one in self.classifiers
+        )
 
 
 def certify_model(
@@ -103,6 +116,10 @@ def certify_model(
     _check_training_rows(model, source, problem.row_classes)
     if "weight" in source.beside or not exact:
         problem = _with_penalties(problem, model)
+    elif model.penalties is not None:
+        # Without the penalties of all rows only the gap of the worst row is certified.
+        with suppress(InputError):
+            problem = _with_penalties(problem, model)
     with model.engine(threads, sparse=source.sparse) as engine:
         certified = _certify_exact if exact else _certify_span
         found = certified(model, problem, engine, dask, tell)
@@ -157,7 +174,7 @@ def _certify_exact(
 ) -> ModelCertificate:
     """Certify each classifier of an exact model over its training rows."""
     search = Search(TrainOptions.tol)
-    names = "certified_gap", "pair_gap", "objective", "rho"
+    names = "certified_gap", "pair_gap", "objective", "rho", "objective_gap"
     certificates = []
     several = len(model.classifiers) > 1
     with ExitStack() as stack:

@@ -90,10 +90,17 @@ class Classifier:
     rho: float  # 1 for landmark models
     certified_gap: float | None = None  # relative gap over all rows, or within the span
     sampled_gap: float | None = None  # relative gap over drawn rows, which is no certificate
-    primal: float | None = None  # objective of a landmark model over all rows: `landmarks.span`
-    dual: float | None = None  # certified lower bound on the least primal
+    primal: float | None = None  # primal objective over all rows, or an upper bound on it
+    dual: float | None = None  # certified lower bound on the least primal objective
     sigmoid_a: float | None = None
     sigmoid_b: float | None = None
+
+    @property
+    def objective_gap(self) -> float | None:
+        """(primal - dual) / primal: the best objective is lower by no larger share."""
+        if self.primal is None or self.dual is None:
+            return None
+        return max(0.0, 1.0 - self.dual / self.primal) if self.primal > 0 else 0.0
 
     @property
     def alpha(self) -> Float64Array:

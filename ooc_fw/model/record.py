@@ -84,7 +84,11 @@ class Model(Trained):
             rows = union_of_rows(solution)
             places = [places_among(rows, one.rows) for one in own]
             classifiers = [
-                Classifier(sv, one.alpha * one.labels, one.rho, one.certified_gap, one.sampled_gap)
+                Classifier(
+                    sv,
+                    one.alpha * one.labels,
+                    *(one.rho, one.certified_gap, one.sampled_gap, one.primal, one.dual),
+                )
                 for sv, one in zip(places, own, strict=True)
             ]
             vectors = own[0].support_vectors if vectors is None else vectors

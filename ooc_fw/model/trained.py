@@ -95,6 +95,11 @@ class Trained:
         return worst_gap(one.certified_gap for one in self.classifiers)
 
     @property
+    def objective_gap(self) -> float | None:
+        """Certified share by which the best objective may be lower; of the worst classifier."""
+        return worst_gap(one.objective_gap for one in self.classifiers)
+
+    @property
     def sampled_gap(self) -> float | None:
         """Sampled relative gap of the worst classifier, not a certificate; None if unknown."""
         return worst_gap(one.sampled_gap for one in self.classifiers)

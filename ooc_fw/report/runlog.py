@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array
-from ooc_fw.landmarks import relative_target
+from ooc_fw.problem import relative_target
 from ooc_fw.system.errors import InputError
 
 

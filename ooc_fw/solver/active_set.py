@@ -79,6 +79,7 @@ class ActiveSet:
         self._may_quantise = self.quantised
         self._least_type = kernel_rows.dtype  # of kernel values; more precise if they misled steps
         self._unfinished = 0  # corrective steps in a row that ended above their gap
+        self.outgrown = False  # whether blocks of rows take the steps: see `outgrow`
 
     def __len__(self) -> int:
         return len(self._places)
@@ -214,10 +215,11 @@ class ActiveSet:
         row_ids = row_ids[new]
         diagonal = self.engine.kernel.diagonal(operand.norms)
         largest = float(max(diagonal.max(), self.diag.max(initial=0.0)))
-        wanted = value_type(m, self._largest_C, largest, self._may_quantise)
-        wanted = max(wanted, self._least_type)
-        # A small active set does not go back to less precise values.
-        self._hold(max(wanted, self.kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
+        if not self.outgrown:
+            wanted = value_type(m, self._largest_C, largest, self._may_quantise)
+            wanted = max(wanted, self._least_type)
+            # A small active set does not go back to less precise values.
+            self._hold(max(wanted, self.kernel_rows.dtype) if m <= LARGEST_SYSTEM else wanted)
         if before == 0 and operand.values is not rows:
             self._values = GrowingRows()
         self._rows.append(rows)
@@ -227,9 +229,9 @@ class ActiveSet:
         diag = diagonal + 1 + 1 / self.penalty_of(row_ids)
         self._extend(ids=row_ids, labels=y, diag=diag, norms=operand.norms, terms=operand.terms)
         self._places.update(zip(row_ids.tolist(), range(before, m), strict=True))
-        self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill)
-        grad = self.gradient_at(before, self.alpha)
+        self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill and not self.outgrown)
         idle = np.zeros(len(new))
+        grad = idle + np.inf if self.outgrown else self.gradient_at(before, self.alpha)
         self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
         self._extend(alpha_before=idle, grad_before=np.full(len(new), np.nan))
 
@@ -254,11 +256,23 @@ class ActiveSet:
         if dtype == self.kernel_rows.dtype:
             return False
         self.kernel_rows.change(dtype)
-        if len(self) > 0:
+        if len(self) > 0 and not self.outgrown:
             logger.info("%d vertices: their kernel values are held in %s", len(self), dtype)
             self.kernel_rows.fill(self.engine, self.operand)
             self.refresh()
         return True
+
+    def outgrow(self, n_max: int) -> None:
+        """Give up the kernel values; from here on there is room for `n_max` vertices.
+
+        Blocks of rows take the steps, see `ooc_fw.solver.blocks`, and the gradient is unknown
+        (infinite) until `refresh` computes it.
+        """
+        self.outgrown = True
+        largest = float(self.diag.max(initial=1.0))
+        dtype = value_type(len(self), self._largest_C, largest, quantised=False)
+        self.kernel_rows.outgrow(n_max, max(dtype, self._least_type))
+        self.grad[:] = np.inf
 
     def raise_precision(self) -> bool:
         """Hold kernel values in the next more precise type; False if they are float64 already."""
@@ -287,7 +301,8 @@ class ActiveSet:
     def set_weights(self, alpha: Float64Array) -> None:
         """Take `alpha`, divided by its sum, as weights, and compute the gradient in float64."""
         self.alpha[:] = alpha / alpha.sum()
-        self.refresh()
+        if not self.outgrown:
+            self.refresh()
 
     def refresh(self) -> None:
         """Compute the gradient anew from float64 kernel values, of which it takes some m^2 / 2.

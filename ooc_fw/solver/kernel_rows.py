@@ -186,6 +186,17 @@ class KernelRows:
         self._owners = np.zeros(len(self.values), dtype=np.int64)  # vertex of each slot in use
         self._forget()
 
+    @property
+    def side(self) -> int:
+        """Number of vertices whose rows fit all together."""
+        return self._side(self.dtype)
+
+    def outgrow(self, n_max: int, dtype: np.dtype[Any]) -> None:
+        """Hold no rows any more, for up to `n_max` vertices; products are those for `dtype`."""
+        self.capacity = n_max
+        self._budget = 0
+        self.change(dtype)
+
     def _forget(self) -> None:
         """Hold no row."""
         self._n_held = 0

@@ -35,17 +35,37 @@ from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, take_rows
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import FLOAT64_GAP, BinaryProblem, check_weights, relative_gap
+from ooc_fw.problem import (
+    FLOAT64_GAP,
+    BinaryProblem,
+    check_weights,
+    relative_gap,
+    relative_target,
+)
+from ooc_fw.solver.blocks import Blocks
 from ooc_fw.solver.oracles import Candidates, Request, nothing_outside
 from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.run import Run
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, Stop, Warm, Work
+from ooc_fw.solver.state import (
+    Callback,
+    Phase,
+    Solution,
+    SolverState,
+    Status,
+    StepKind,
+    Stop,
+    Warm,
+    Work,
+)
 from ooc_fw.solver.steps import LEAST_BATCH, Effort, Steps
 from ooc_fw.system.errors import InputError, format_gap
 
 logger = logging.getLogger(__name__)
 
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
+_FEW_VERTICES = 1_000  # fewer of them say little of the number to come
+_SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
+_LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
 _WALK_STEPS = 64  # most steps from one report to the next
 
 
@@ -157,6 +177,7 @@ class _Loop(Run):
             self.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
+            passed = passed or self.blocks is not None
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if self.full else Status.SAMPLED
 
@@ -187,6 +208,10 @@ class _Loop(Run):
         """Take one step or many, unless it is the `last` look; whether the gap passes."""
         if self.rule.walks and len(self.active) == self.source.n_rows:
             return self._walk(last)
+        if self.blocks is None and self._outgrows_memory():
+            self.begin_blocks()
+        if self.blocks is not None:
+            return not last and self._round(self.blocks)
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and self.active.quantised and not self.renewed:
             # The oracle adds no more vertices, and the kernel values are rounded to 16 bits.
@@ -222,6 +247,41 @@ class _Loop(Run):
             self.report()
         return steps.passed
 
+    def _outgrows_memory(self) -> bool:
+        """Whether kernel values of all vertices to come need more memory than there is."""
+        if not self.fits_blocks:
+            return False
+        n_active = len(self.active)
+        side = self.active.kernel_rows.side
+        expected = n_active * self.oracle.growth**_SUPPORT_POWER
+        return n_active > 0.8 * side or (n_active > _FEW_VERTICES and expected > side)
+
+    def _round(self, blocks: Blocks) -> bool:
+        """Take steps in all blocks once; whether the objective seems near enough to the best."""
+        self.screen = None
+        target = self._target_gap()
+        before = self.active.rho
+
+        def on_block(share: float) -> None:
+            self.progress.iteration += 1
+            self.progress.steps[StepKind.CORRECTIVE] += 1
+            self.progress.sampled_gap = blocks.sampled_gap
+            self.interrupt.defer()
+            self.save()
+            self.report(share)
+
+        found = blocks.round(max(0.1 * target, FLOAT64_GAP), on_block)
+        self.progress.sweep_fraction = None
+        # Blocks see the objective before their steps. Steps of a round lower it as the last did.
+        expected = found * min(1.0, found / max(self.round_share, FLOAT64_GAP))
+        words = "a round of blocks: %d vertices, objective within about %.2g"
+        logger.info(words, len(self.active), found)
+        self.round_share = found
+        if self.active.rho < before * (1 - _LEAST_FALL * target):
+            return expected <= 1.4 * target
+        # Rounds get nowhere: more precise kernel values may help, or only a certificate is missing.
+        return not self.active.raise_precision()
+
     def _ask_oracle(self) -> tuple[Candidates, bool]:
         """Make room and let the oracle propose vertices; whether the gap passes the test."""
         room = self._make_room()
@@ -241,13 +301,13 @@ class _Loop(Run):
     def _make_room(self) -> int:
         """Number of vertices that may still be added; if it is small, idle vertices go first."""
         most = self.active.kernel_rows.capacity
-        if most >= self.source.n_rows:
+        if most >= self.source.n_rows or self.blocks is not None:
             return most
         little = most // 64 if self.rule.takes_many else 0  # a search for so few does not pay
         if most - len(self.active) < max(len(self.active), little):
             self.rule.prune(self.active, spare=0.0)
         room = most - len(self.active)
-        self.full = self.full or room <= little
+        self.full = self.full or (room <= little and not self.fits_blocks)
         if self.full and self.problem.partial:
             raise Stop(Status.SUPPORT_LIMIT)  # the stream forgets vertices and continues
         return room
@@ -306,12 +366,18 @@ class _Loop(Run):
         """Add the worst rows of a pass; False if none of them is surely a new violator."""
         worst = certificate.worst
         gap = certificate.certified_gap
-        words = "certified gap %s above %.3g: training goes on with %d more rows"
-        logger.info(words, format_gap(gap), tolerance, len(worst))
+        words = (
+            "certified gap %s (of the objective %s) above %.3g: training goes on with %d more rows"
+        )
+        shown = format_gap(gap), format_gap(certificate.objective_gap)
+        logger.info(words, *shown, tolerance, len(worst))
         if gap < self.least_gap:
             self.least_gap = gap
             self.idle_rounds = 0
             self.best = self.weights
+        if self.blocks is not None:
+            self.blocks.expect(worst)
+            return gap - certificate.rounding > tolerance
         if len(self.active.outside(worst)) == 0:
             return False
         self.add_vertices(worst[: self._make_room()])
@@ -346,14 +412,23 @@ class _Loop(Run):
 
     def _certify_late(self, status: Status) -> Status:
         """Certify the weights of a run that stopped early, if there is time; they may pass."""
+        if self.blocks is not None and (status.was_asked_for or not self.deadline.allows_pass()):
+            return status  # the gradient alone would take long
         self.renew()
         self.certificate = None
         tolerance = self.stopping.relative_tolerance(self.active.rho)
         return self.certify_late(status, lambda: self._reached(self.certify(tolerance)))
 
     def _reached(self, certificate: Certificate) -> bool:
-        """Whether a certificate passes the test, in the form in which it is stated."""
+        """Whether a certificate passes the test, in the form in which it is stated.
+
+        By the relative gap the objective is at most about twice the tolerance above the best one.
+        """
         stated = certificate.without_bias(self.problem.bias_share)
+        if self.options.stopping == "relative" and not self.problem.partial:
+            target = relative_target(self.options.tol)
+            if stated.objective_gap <= target:
+                return True
         return stated.certified_gap <= self.stopping.stated.relative_tolerance(stated.rho)
 
     def weights_so_far(self) -> Solution:
@@ -381,6 +456,9 @@ class _Loop(Run):
                 )
             sampled_gap = None if sampled_gap is None else sampled_gap * active.rho / rho
             certificate = None if certificate is None else certificate.without_bias(1.0)
+        bounds = None
+        if certificate is not None and certificate.primal < math.inf:
+            bounds = certificate.primal, certificate.dual
         return Solution(
             **vars(Work.of(self.progress, self.source.n_rows, len(support))),
             status=status,
@@ -398,6 +476,8 @@ class _Loop(Run):
             sampled_gap=sampled_gap,
             certified_gap=None if certificate is None else certificate.certified_gap,
             pair_gap=None if certificate is None else certificate.pair_gap,
+            primal=None if bounds is None else bounds[0],
+            dual=None if bounds is None else bounds[1],
             sweep_seconds=self.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )

@@ -76,6 +76,11 @@ class LMO(ABC):
         self._sampler = sampler
         self._sample_size = sample_size
 
+    @property
+    def growth(self) -> float:
+        """How many times as many rows there are as the oracle has seen."""
+        return 1.0
+
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Look at rows, and propose those with the least gradients if they beat the active set."""
@@ -310,6 +315,10 @@ class BlockLMO(SampledLMO):
         self._n_rows += len(grads)
         self._share = len(violators) / len(grads)
         return violators[: request.limit]
+
+    @property
+    def growth(self) -> float:
+        return self._source.n_rows / max(1, self._source.n_rows - max(0, self._unseen))
 
     def retire(self) -> None:
         """Propose nothing more: certifying passes find the violators."""

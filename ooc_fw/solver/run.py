@@ -29,6 +29,7 @@ from ooc_fw.kernels.low_rank import PivotLimits
 from ooc_fw.options import START_ROWS
 from ooc_fw.problem import BinaryProblem, StoppingTest, relative_gap
 from ooc_fw.solver.active_set import ActiveSet
+from ooc_fw.solver.blocks import LEAST_MOVING, ROW_BYTES, Blocks
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.oracles import Request, SampledLMO, make_oracle, walks_on_all_rows
 from ooc_fw.solver.plan import Plan, Session, few_rows, lend_workers, make_sampler
@@ -77,12 +78,14 @@ class Run(Surroundings):
         self.active = ActiveSet(self.engine, self.options.C, kernel_rows, problem.penalties)
         self.rule = STEP_RULES[self.options.method]()
         self.oracle = make_oracle(self.options, self.rows, problem.labels, self.sampler, memory)
+        self.blocks: Blocks | None = None  # they take the steps once vertices outgrow memory
         self.best: Warm | None = None  # weights with the least certified gap above the tolerance
         self.full = False  # whether the active set holds as many vertices as it may
         self.target_share = 1.0  # share of the tolerance at which training ends
         # Whether the gradient was computed anew after the oracle had nothing left.
         self.renewed = False
         self.least_gap = math.inf  # least certified gap
+        self.round_share = 1.0  # estimate of (P - D) / P in the last round of blocks
         self.idle_rounds = 0  # rounds since the last smaller certified gap or new violator
         self.n_scanned = 0  # rows behind the last proposal; 0 if the weights have changed since
         self.worst = -1  # the worst of these rows, see `Candidates`
@@ -122,6 +125,27 @@ class Run(Surroundings):
         self.screen = None
         self.n_scanned = 0
 
+    @property
+    def fits_blocks(self) -> bool:
+        """Whether blocks of rows may take the steps."""
+        least = 4 * LEAST_MOVING**2 + ROW_BYTES * self.source.n_rows
+        fits = self.plan.memory.kernel_values >= least
+        return self.rule.takes_many and not self.problem.partial and fits
+
+    def begin_blocks(self, warm: Warm | None = None) -> None:
+        """Let blocks of rows take the steps from here on, with the given or the current weights."""
+        memory = self.plan.memory
+        active = self.active
+        logger.info("%d vertices, and more to come: blocks of rows take the steps", len(active))
+        active.outgrow(memory.max_vertices)
+        if warm is not None:
+            self.take_weights(warm.rows, warm.alpha)
+        n_bytes = memory.kernel_values - ROW_BYTES * self.source.n_rows
+        self.blocks = Blocks(
+            active, self.rows, self.problem.labels, self.rng, memory.max_block, n_bytes
+        )
+        self.oracle.retire()
+
     def renew(self) -> None:
         """Refresh the gradient, and tell the oracle."""
         self.active.refresh()
@@ -151,7 +175,9 @@ class Run(Surroundings):
     def start(self, warm: Warm | None) -> None:
         """Begin with the given weights, or with random rows."""
         active = self.active
-        if warm is not None:
+        if warm is not None and self.fits_blocks and len(warm.rows) > active.kernel_rows.side:
+            self.begin_blocks(warm)
+        elif warm is not None:
             self.take_weights(warm.rows, warm.alpha)
         else:
             farthest = self.options.start == "farthest"
@@ -203,8 +229,8 @@ class Run(Surroundings):
         active = self.active
         self.interrupt.defer()
         if len(active) == self.source.n_rows:
-            slack = active.alpha / active.penalties
-            certificate = certificate_of_all(active.alpha, slack, active.grad, active.rounding)
+            known = active.alpha, active.penalties, active.grad, active.rounding
+            certificate = certificate_of_all(*known, self.problem.bias_share)
         else:
             certificate = self._pass(tolerance)
         self.certificate = certificate
@@ -291,6 +317,8 @@ class Run(Surroundings):
         """Optimise on the vertices to a relative gap; old weights stay if the gap gets larger."""
         active = self.active
         active.refresh()
+        if active.outgrown:
+            return
         alpha = active.alpha.copy()
         before = active.relative_gap()
         most = INNER_STEPS_PER_VERTEX * len(active)
@@ -302,6 +330,8 @@ class Run(Surroundings):
     def finish_early(self, seconds: float) -> bool:
         """Optimise on the vertices for `seconds` at most; whether the weights changed."""
         active = self.active
+        if active.outgrown:
+            return False
         if self.rule.walks and len(active) == self.source.n_rows:
             active.keep(active.support)
             self.screen = None  # it may know vertices that are gone

@@ -201,6 +201,10 @@ class Solution(Work):
     certified_gap: float | None  # over all rows, from the last certificate
     pair_gap: float | None  # (largest gradient of the support - least of all) / rho
     steps: dict[StepKind, int]  # number of steps of each kind
+    # Bounds on the best objective with margin 1, from the last certificate: the primal objective,
+    # and the dual one. No model is better by more than (primal - dual) / primal.
+    primal: float | None = None
+    dual: float | None = None
     sweep_seconds: float | None = None  # time of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), if rows have their own penalties

@@ -40,8 +40,7 @@ from ooc_fw.training.tasks import takes_all_rows
 logger = logging.getLogger(__name__)
 
 MOST_SUPPORT = 40_000
-"""Largest number of support vectors for which an exact model is worth its time. Without limits of
-memory and time, models of at most so many rows are exact."""
+"""Number of support vectors for which an exact model is worth its time with any number of rows."""
 
 LANDMARKS = 5_000
 """Number of landmarks, if the limits allow it. For k > 2 classes it is divided by sqrt(k), since
@@ -49,6 +48,10 @@ each class needs matrices of its own between the landmarks."""
 
 FIRST_SHARE = 0.6
 """Share of a time limit for the model itself, if held-out rows need the rest."""
+
+_EXACT_VALUES = 4e10
+"""Rows times support vectors up to which an exact model takes about as long as `LANDMARKS`: six
+rounds of blocks compute these kernel values once each."""
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples; the second sample is solved only if the first one does not decide."""
@@ -107,6 +110,11 @@ def _usual_landmarks(work: Workload) -> int:
     return min(max(START_ROWS, int(most)), work.n_rows)
 
 
+def most_support(n_rows: int) -> int:
+    """Number of support vectors up to which an exact model of so many rows is worth its time."""
+    return max(MOST_SUPPORT, int(_EXACT_VALUES / n_rows))
+
+
 # -- the choice ----------------------------------------------------------------------------------
 
 
@@ -136,7 +144,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     """Plan the model of any task: whether it is exact or has landmarks.
 
     It has landmarks if the user asks for them, if the exact model would have more support vectors
-    than `MOST_SUPPORT` or than memory holds, or if it would take far longer than the time limit.
+    than `most_support` or than memory holds, or if it would take far longer than the time limit.
     A method of exact models, or another stopping test, makes it exact. A regression always has
     landmarks; if there are few rows, all of them are landmarks.
 
@@ -159,7 +167,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     if memory.landmarks:
         why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
-    most = MOST_SUPPORT
+    most = most_support(n_rows)
     if memory.max_vertices < min(most, n_rows):
         most = int(0.8 * memory.max_vertices)  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"

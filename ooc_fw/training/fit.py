@@ -26,7 +26,7 @@ import numpy as np
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.rows import Float64Array, Int64Array
 from ooc_fw.data.views import draw_parts
-from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_target
+from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
 from ooc_fw.model.machines import (
     REST,
     PairSolution,
@@ -43,6 +43,7 @@ from ooc_fw.problem import (
     Problem,
     RegressionProblem,
     penalties_of_classes,
+    relative_target,
 )
 from ooc_fw.report.progress import EventLog
 from ooc_fw.solver.plan import Plan, Session
@@ -223,9 +224,10 @@ def describe(fit: Fit) -> dict[str, Any]:
     one = classifiers[0] if len(classifiers) == 1 else {}
     n_support = len(model.support_vectors)
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)
-    of_model = "task", "status", "kind", "C", "certified_gap", "sampled_gap", "n_weighted"
+    of_model = "task", "status", "kind", "C", "certified_gap", "objective_gap", "sampled_gap"
     result: dict[str, Any] = {
         **{name: getattr(model, name) for name in of_model},
+        "n_weighted": model.n_weighted,
         "gap_scope": fit.gap_scope,
         "kernel": model.kernel.name,
         "gamma": model.kernel.gamma,

@@ -190,6 +190,8 @@ class _Training:
             sampled_gap=certificate.certified_gap - certificate.rounding,
             certified_gap=certificate.certified_gap if certify else None,
             pair_gap=certificate.pair_gap if certify else None,
+            primal=certificate.primal if certify else None,
+            dual=certificate.dual if certify else None,
             iterations=n_rounds,
             steps=dict.fromkeys(StepKind, 0)
             | {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops},
@@ -229,7 +231,7 @@ class _Training:
             take_steps(Rule.CORRECTIVE, vertices, block, 0, limits, counts)
         # Add the rounding errors of `values`, and of the sums in the gradient.
         error += (m + 4) * FLOAT64_UNIT * (2 + float(np.diagonal(values).max()))
-        certificate = certificate_of_all(alpha, alpha / penalties, vertices.grad, error)
+        certificate = certificate_of_all(alpha, penalties, vertices.grad, error)
         if not certificate.certified_gap <= test.relative_tolerance(certificate.rho):
             return None
         return certificate, n_rounds, int(counts[DROPS])
@@ -292,7 +294,7 @@ class _Training:
             one = self.solutions.get(k)
             if one is None or not one.status.reached:
                 one = self._solve(k, Status.RUNNING)
-                one = replace(one, certified_gap=None, sampled_gap=None)
+                one = replace(one, sampled_gap=None, certified_gap=None, primal=None, dual=None)
             found.append(PairSolution(*pair, one))
         return found
 

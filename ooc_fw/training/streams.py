@@ -41,6 +41,9 @@ from ooc_fw.system.errors import DeferredInterrupt, InputError
 
 logger = logging.getLogger(__name__)
 
+# Nothing is known of all rows.
+_NO_CERTIFICATE: dict[str, Any] = dict.fromkeys(("certified_gap", "primal", "dual"))
+
 
 def chunk_bytes(limit: int | None) -> int:
     """Size of a chunk of decoded rows, of which there are several copies, for a memory limit."""
@@ -158,7 +161,7 @@ class Stream:
         # The gap is known only if no row was left out.
         gap = solution.certified_gap if len(learned) == len(first) else None
         status = Status.STREAMED if solution.status.reached else Status.UNSETTLED
-        solution = replace(solution, status=status, sampled_gap=gap, certified_gap=None)
+        solution = replace(solution, status=status, sampled_gap=gap, **_NO_CERTIFICATE)
         return replace(solution, rows=places[first[support]]), share
 
     def _solve(
@@ -205,7 +208,7 @@ class Stream:
                 rows=known.rows[:1],
                 status=Status.STREAMED,
                 sampled_gap=None,
-                certified_gap=None,
+                **_NO_CERTIFICATE,
             )
         return [
             PairSolution(*pair, solution or stand_in, solution is None)
@@ -250,7 +253,7 @@ def solutions_of(model: Model) -> list[Solution | None]:
 
     None for a stand-in of two classes without rows, which has one support vector and no gap.
     """
-    names = "alpha", "labels", "rho", "certified_gap", "sampled_gap"
+    names = "alpha", "labels", "rho", "certified_gap", "sampled_gap", "primal", "dual"
     about: dict[str, Any] = {"method": TrainOptions.method, "lmo": "", "choice": "", "steps": {}}
     about |= vars(Work.of(SolverState(), 1, 1)) | {"pair_gap": None}
     about["status"] = Status(model.status)

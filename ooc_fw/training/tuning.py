@@ -36,7 +36,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import MOST_SUPPORT, plan_model
+from ooc_fw.training.choice import most_support, plan_model
 from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
@@ -538,7 +538,7 @@ class _Search:
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * self._last_seconds(best) > left
-        large = best.n_support / best.n_rows * n_rows > MOST_SUPPORT
+        large = best.n_support / best.n_rows * n_rows > most_support(n_rows)
         with suppress(OutOfTimeError, OverLimitError):
             # If an exact model may not be worth its time, samples of the rows decide.
             exact = options.exact or (free and not (late or large))

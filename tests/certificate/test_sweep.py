@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ooc_fw.certificate import sweep
 from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Sizes, make_kernel
+from ooc_fw.options import LEAST
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
 from tests.support.low_rank import few_vertices
@@ -88,6 +90,38 @@ def test_is_an_upper_bound_and_a_tight_one(case):
     assert certificate.pair_gap >= certificate.certified_gap - certificate.rounding - 1e-12
     assert seen == sorted(set(seen))
     assert seen[-1] == len(problem.y)
+
+
+def primal_objectives(problem, truth, rho, bias_share=0.0):
+    """Primal objective in extended precision, at multiples of w / rho."""
+    penalties = np.broadcast_to(problem.C, len(problem.y)).astype(Extended)
+    values = truth.gradient - truth.alpha / penalties - Extended(bias_share)
+    scales = sweep._MULTIPLES / max(LEAST, rho - bias_share)
+    slack = np.maximum(0, 1 - np.multiply.outer(scales.astype(Extended), values))
+    return (scales**2 * (truth.alpha @ values) + slack**2 @ penalties) / 2
+
+
+@given(cases())
+def test_the_best_objective_is_between_dual_and_primal(case):
+    """The distance is a bound on what is left to gain."""
+    problem, model, options = case
+    certificate = certificate_of(problem, model, **options)
+    truth = problem.truth(*model)
+    primal = float(primal_objectives(problem, truth, certificate.rho).min())
+    assert certificate.dual <= 0.5 / truth.rho
+    assert primal <= certificate.primal
+    best = problem.optimum.objective
+    assert 2 * best >= certificate.rho * (1 - certificate.objective_gap) * (1 - 1e-7)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_the_objective_at_the_optimum_is_known_to_many_digits(kernel):
+    problem = make_problem(make_kernel(kernel, gamma=0.5), n_rows=90, C=10.0)
+    alpha = problem.optimum.alpha
+    row_ids = np.flatnonzero(alpha > 0)
+    certificate = certificate_of(problem, (row_ids, alpha[row_ids]), tol=-0.1)
+    assert certificate.objective_gap <= 1e-6
+    assert certificate.primal == pytest.approx(0.25 / problem.optimum.objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("one_class", [False, True])

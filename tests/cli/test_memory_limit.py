@@ -42,7 +42,7 @@ def test_kernel_values_that_would_exceed_the_limit_are_not_kept(tmp_path):
     limit = smallest_limit(refused.stderr) + 12
     result = result_of(*train, f"{limit}MiB")
     assert result["n_support"] > 4000
-    assert result["certified_gap"] <= 1e-2
+    assert result["objective_gap"] <= 2e-2
     assert result["peak_rss_bytes"] <= limit << 20
 
 

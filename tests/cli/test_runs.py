@@ -104,7 +104,8 @@ def test_a_run_goes_on_from_its_checkpoint(ooc_fw, here):
     assert advice.endswith("the command that began it and --resume 'run 1.ckpt'")
     model = load_model("new.h5")
     (own,) = model.classifiers
-    replace(model, classifiers=[replace(own, certified_gap=0.02)]).save("new.h5")
+    own = replace(own, certified_gap=0.02, primal=None)
+    replace(model, status="max_iter", classifiers=[own]).save("new.h5")
     for command in ("evaluate", "certify"):
         outcome = ooc_fw(command, "run 1.ckpt", "d.h5", "--json")
         assert json.loads(outcome.out)

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
 from ooc_fw import FrankWolfeSVC, load_model
-from ooc_fw.landmarks import relative_target
+from ooc_fw.problem import relative_target
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.fit import model_of
 from tests.support.methods import grid

@@ -1,5 +1,7 @@
 """Numbers of rows and of stored values beyond 2^31, in files with holes, which take no room."""
 
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
@@ -39,7 +41,8 @@ def test_rows_at_the_end_are_read_by_their_numbers(tmp_path):
         np.testing.assert_array_equal(part.take(np.array([1, 2, 601])), [[0], X[0], X[-1]])
         np.testing.assert_array_equal(part.row_ids(1, 4), [8, START, START + 1])
         support, labels = np.array([3, N_ROWS - 4]), np.broadcast_to(np.int8(1), N_ROWS)
-        *_, last = _blocks(source, labels, support, Search(1e-3))  # of a certificate
+        problem = SimpleNamespace(source=source, labels=labels)
+        *_, last = _blocks(problem, 1.0, support, Search(1e-3))  # of a certificate
         places, ids = last.others()
         np.testing.assert_array_equal(ids[-4:], N_ROWS - np.array([5, 3, 2, 1]))
         np.testing.assert_array_equal(last.read(source)[places[-4:]], X[[-5, -3, -2, -1]])

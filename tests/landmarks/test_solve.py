@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from ooc_fw import InputError, Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import ArraySource, CSRSource
-from ooc_fw.landmarks import LandmarkStart, relative_target
-from ooc_fw.problem import ClassificationProblem, NoveltyProblem
+from ooc_fw.landmarks import LandmarkStart
+from ooc_fw.problem import ClassificationProblem, NoveltyProblem, relative_target
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, solved, span_objectives, span_values
 from tests.support.methods import grid

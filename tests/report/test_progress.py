@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ooc_fw._core.loading import Compilation
-from ooc_fw.landmarks import relative_target
+from ooc_fw.problem import relative_target
 from ooc_fw.report.progress import EventLog, Progress, Waiting, is_log
 from ooc_fw.report.runlog import read_runs
 from ooc_fw.solver.state import SolverState

@@ -28,6 +28,7 @@ def small(monkeypatch):
     """Limits for problems of a thousand rows."""
     monkeypatch.setattr("ooc_fw.training.choice.SAMPLE_ROWS", (100, 400))
     monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", LIMIT)
+    monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", 0)
     monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", LANDMARKS)
 
 

@@ -44,7 +44,7 @@ def test_a_plan_is_made_once_and_a_model_is_as_planned(name):
     for one, other in zip(fitted.model.classifiers, again.model.classifiers, strict=True):
         np.testing.assert_array_equal(one.alpha, other.alpha)
     assert fitted.why_inexact() is None
-    assert fitted.model.certified_gap <= 2e-3
+    assert fitted.model.objective_gap <= 2e-3
 
 
 @pytest.mark.grid
