@@ -28,13 +28,13 @@ from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import (
     Float32Array,
     Float64Array,
-    Int8Array,
     Int64Array,
     take_rows,
 )
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.gradients import in_float64
+from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.plan import few_rows
 
@@ -87,14 +87,15 @@ class Blocks:
         self,
         active: ActiveSet,
         source: RowSource,
-        labels: Int8Array,
+        problem: BinaryProblem,
         rng: np.random.Generator,
         most_rows: int,
         n_bytes: int,
     ) -> None:
         self._active = active
         self._source = source
-        self._labels = labels
+        self._labels = problem.labels
+        self._bias_share = problem.bias_share
         self._rng = rng
         self._most_rows = most_rows
         self._n_bytes = n_bytes
@@ -170,9 +171,10 @@ class Blocks:
         self._n_rounds += 1
         active = self._active
         active.keep(active.support)
-        dual = 0.5 / active.rho
-        primal = 0.5 * active.squared_norm() / active.rho**2 + 0.5 * self._loss
-        return max(0.0, (primal - dual) / primal)
+        rho = active.rho - self._bias_share
+        dual = 0.5 / rho
+        primal = 0.5 * (active.squared_norm() - self._bias_share) / rho**2 + 0.5 * self._loss
+        return 1.0 - dual / primal if primal > dual else 0.0
 
     # -- the blocks of a round -------------------------------------------------------------------
 
@@ -232,7 +234,8 @@ class Blocks:
         held[active.outside(row_ids)] = False
         alpha[held] = active.alpha[active.places_of(row_ids[held])]
         penalties = np.broadcast_to(active.penalty_of(row_ids), alpha.shape)
-        margins = labels * (sums @ _SIGNS + self._bias) / active.rho
+        plain = labels * (sums @ _SIGNS + self._bias)
+        margins = (plain - self._bias_share) / (active.rho - self._bias_share)
         self.sampled_gap = max(0.0, 1.0 - float(margins.min()))
         self._margins[row_ids] = margins
         self._loss += float(penalties @ np.maximum(0.0, 1.0 - margins) ** 2)

@@ -63,6 +63,7 @@ from ooc_fw.system.errors import InputError, format_gap
 logger = logging.getLogger(__name__)
 
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
+_FULL = 0.7  # share of the room for kernel values that the vertices of a run may come to fill
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
 _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
@@ -254,7 +255,8 @@ class _Loop(Run):
         n_active = len(self.active)
         side = self.active.kernel_rows.side
         expected = n_active * self.oracle.growth**_SUPPORT_POWER
-        return n_active > 0.8 * side or (n_active > _FEW_VERTICES and expected > side)
+        most = _FULL * side
+        return n_active > most or (n_active > _FEW_VERTICES and expected > most)
 
     def _round(self, blocks: Blocks) -> bool:
         """Take steps in all blocks once; whether the objective seems near enough to the best."""

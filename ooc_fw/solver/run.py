@@ -141,9 +141,7 @@ class Run(Surroundings):
         if warm is not None:
             self.take_weights(warm.rows, warm.alpha)
         n_bytes = memory.kernel_values - ROW_BYTES * self.source.n_rows
-        self.blocks = Blocks(
-            active, self.rows, self.problem.labels, self.rng, memory.max_block, n_bytes
-        )
+        self.blocks = Blocks(active, self.rows, self.problem, self.rng, memory.max_block, n_bytes)
         self.oracle.retire()
 
     def renew(self) -> None:
