@@ -109,6 +109,7 @@ class Blocks:
         self._loss = 0.0  # sum of C_i times squared slacks, as rows were seen in this round
         self.sampled_gap = 0.0  # relative gap over the rows of the last block, before its steps
         self.n_steps = 0
+        self.full = False  # whether there was no room for all rows that violate the margin
         sums = self._sums(active.operand)
         # Sums of alpha_i alpha_j k(x_i, x_j) over the vertices of two labels.
         self._products = np.array(self._by_side(active.labels, active.alpha) @ sums)
@@ -225,6 +226,9 @@ class Blocks:
     def _visit(self, row_ids: Int64Array, tol: float) -> None:
         """Compute the gradients of some rows, and optimise the weights of those that may move."""
         active = self._active
+        most = active.kernel_rows.capacity
+        if most - len(active) < len(row_ids):
+            active.keep(active.support)
         rows = self._source.take(row_ids)
         labels = self._labels[row_ids].astype(np.float64)
         x = active.prepare(rows)
@@ -239,7 +243,12 @@ class Blocks:
         self.sampled_gap = max(0.0, 1.0 - float(margins.min()))
         self._margins[row_ids] = margins
         self._loss += float(penalties @ np.maximum(0.0, 1.0 - margins) ** 2)
-        moving = np.flatnonzero((alpha > 0) | (margins < 1))
+        room = most - len(active)
+        new = np.flatnonzero(~held & (margins < 1))
+        if len(new) > room:  # memory has no room for the rows of more vertices: take the worst
+            self.full = True
+            new = new[np.argsort(margins[new], kind="stable")[:room]]
+        moving = np.union1d(np.flatnonzero(held), new)
         if len(moving) > self._most:
             moving = np.sort(self._rng.choice(moving, self._most, replace=False))
         self._n_moving += len(moving)

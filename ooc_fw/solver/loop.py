@@ -279,6 +279,7 @@ class _Loop(Run):
         words = "a round of blocks: %d vertices, objective within about %.2g"
         logger.info(words, len(self.active), found)
         self.round_share = found
+        self.full = blocks.full
         if self.active.rho < before * (1 - _LEAST_FALL * target):
             return expected <= 1.4 * target
         # Rounds get nowhere: more precise kernel values may help, or only a certificate is missing.

@@ -128,7 +128,7 @@ class Run(Surroundings):
     @property
     def fits_blocks(self) -> bool:
         """Whether blocks of rows may take the steps."""
-        least = 4 * LEAST_MOVING**2 + ROW_BYTES * self.source.n_rows
+        least = 8 * LEAST_MOVING**2 + ROW_BYTES * self.source.n_rows
         fits = self.plan.memory.kernel_values >= least
         return self.rule.takes_many and not self.problem.partial and fits
 
@@ -137,10 +137,11 @@ class Run(Surroundings):
         memory = self.plan.memory
         active = self.active
         logger.info("%d vertices, and more to come: blocks of rows take the steps", len(active))
-        active.outgrow(memory.max_vertices)
+        # Kernel values of a block, and rows of further vertices, have half of the memory each.
+        n_bytes = (memory.kernel_values - ROW_BYTES * self.source.n_rows) // 2
+        active.outgrow(memory.max_vertices + n_bytes // memory.work.vertex_bytes)
         if warm is not None:
             self.take_weights(warm.rows, warm.alpha)
-        n_bytes = memory.kernel_values - ROW_BYTES * self.source.n_rows
         self.blocks = Blocks(active, self.rows, self.problem, self.rng, memory.max_block, n_bytes)
         self.oracle.retire()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ooc_fw import Status, TrainOptions, make_kernel
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver import blocks
+from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.blocks import Blocks
 from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import _Loop, solve_problem
@@ -129,3 +130,14 @@ def test_each_row_is_in_one_block_of_a_round(sparse, by_chance):
             parts = divide(rows, size)
             np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows)
             assert max(map(len, parts)) <= size
+
+
+def test_without_room_for_more_vertices_the_weights_so_far_are_the_result():
+    problem = make_problem(make_kernel("rbf", gamma=0.5), n_rows=120, C=10.0)
+    outgrow = ActiveSet.outgrow
+    with mock.patch.object(ActiveSet, "outgrow", lambda own, n_max: outgrow(own, 30)):
+        found = run(problem, 25, tol=1e-4)
+    assert found.status is Status.SUPPORT_LIMIT
+    assert len(found.alpha) <= 30
+    assert found.alpha.sum() == pytest.approx(1, abs=1e-9)
+    assert problem.truth(found.rows, found.alpha).gap <= found.certified_gap
