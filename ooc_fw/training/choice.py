@@ -49,7 +49,7 @@ each class needs matrices of its own between the landmarks."""
 FIRST_SHARE = 0.6
 """Share of a time limit for the model itself, if held-out rows need the rest."""
 
-_EXACT_VALUES = 4e10
+_EXACT_VALUES = 6e10
 """Rows times support vectors up to which an exact model takes about as long as `LANDMARKS`: six
 rounds of blocks compute these kernel values once each."""
 
