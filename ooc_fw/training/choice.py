@@ -168,8 +168,10 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
     most = most_support(n_rows)
-    if memory.max_vertices < min(most, n_rows):
-        most = int(0.8 * memory.max_vertices)  # the rest is for vertices that come and go
+    # Blocks give half of the memory for kernel values to further vertices: `Run.begin_blocks`.
+    room = memory.max_vertices + memory.kernel_values // 2 // memory.work.vertex_bytes
+    if room < min(most, n_rows):
+        most = int(0.8 * room)  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"
     if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
