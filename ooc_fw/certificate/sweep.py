@@ -53,8 +53,8 @@ class Certificate:
     pair_gap: float  # (max g over the support - min g) / rho
     objective: float  # from float64 kernel values
     rho: float  # from float64 kernel values
-    # Bounds on the best value of the objective with margin 1, see `_primal`: it is at most the
-    # primal objective of w / rho, or of a multiple of it, and at least the dual one.
+    # Bounds on the best objective with margin 1, see `_Objective`: it is at most the primal
+    # objective of w / rho, or of a multiple of it, and at least the dual one.
     primal: float
     dual: float
     # Rows with g < rho (1 - tol). If a row is so near this threshold that float32 values cannot
@@ -64,8 +64,8 @@ class Certificate:
 
     @property
     def objective_gap(self) -> float:
-        """(P - D) / P: no model has an objective that is lower by a larger share."""
-        return max(0.0, 1.0 - self.dual / self.primal)
+        """(P - D) / P: no model has an objective that is lower by a larger share; 1 if unknown."""
+        return max(0.0, 1.0 - self.dual / self.primal) if self.primal < math.inf else 1.0
 
     def without_bias(self, share: float) -> Certificate:
         """The certificate for one class, in which the bias does not count; itself for share 0.
@@ -184,10 +184,15 @@ class _Objective:
     def bounds(
         self, losses: Float64Array, norm2: float, rho: float, rounding: float
     ) -> tuple[float, float]:
-        """Upper bound on the least P(s), and lower bound on D; |w|^2 and rho err by `rounding`."""
-        norm2 = max(0.0, norm2 - self.bias_share) + rounding
-        primal = 0.5 * (self.scales**2 * norm2 + losses)
-        dual = 0.5 / max(LEAST, rho - self.bias_share + rounding)
+        """Upper bound on the least P(s), and lower bound on D; |w|^2 and rho err by `rounding`.
+
+        They are infinite and 0 if a number overflows.
+        """
+        primal = 0.5 * (self.scales**2 * (norm2 - self.bias_share + rounding) + losses)
+        largest_rho = rho - self.bias_share + rounding
+        if not (np.isfinite(primal).all() and largest_rho < math.inf):
+            return math.inf, 0.0
+        dual = 0.5 / max(LEAST, largest_rho)
         return float(primal.min()) * (1 + 1e-12), dual * (1 - 1e-12)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import steps as core
-from ooc_fw._core.rules import N_COUNTS, PAIRWISE, Limits, Rule, take_steps
+from ooc_fw._core.rules import N_COUNTS, Limits, Rule, take_steps
 from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import (
     Float32Array,
@@ -34,6 +34,7 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.gradients import in_float64
+from ooc_fw.options import LEAST
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.plan import few_rows
@@ -48,7 +49,7 @@ _LOCAL = 2 / 3  # share of the kernel within clusters from which on rounds take 
 _IDLE_MARGIN = 1.5  # a row beyond it is left out of the next round
 _AXES = 8  # axes along which rows are divided
 _SAMPLE = 2_000  # rows from which these axes come
-_POWER_STEPS = 3
+_POWER_STEPS = 3  # steps of the subspace iteration that finds them; they need not be exact
 _CUTS = 0.35, 0.65  # share of the rows on one side of a cut: other borders in each round
 ROW_BYTES = 64  # memory for each row: its margin, its positions, and its place in a block
 # A rest of one label with a smaller sum of weights stays as it is: its mean comes from differences
@@ -108,8 +109,7 @@ class Blocks:
         self._within = self._across = 0.0
         self._loss = 0.0  # sum of C_i times squared slacks, as rows were seen in this round
         self.sampled_gap = 0.0  # relative gap over the rows of the last block, before its steps
-        self.n_steps = 0
-        self.full = False  # whether there was no room for all rows that violate the margin
+        self.full = False  # whether this round had no room for all rows that violate the margin
         sums = self._sums(active.operand)
         # Sums of alpha_i alpha_j k(x_i, x_j) over the vertices of two labels.
         self._products = np.array(self._by_side(active.labels, active.alpha) @ sums)
@@ -129,6 +129,11 @@ class Blocks:
     @property
     def _bias(self) -> float:
         return float(self._active.alpha @ self._active.labels)
+
+    @property
+    def _stated_rho(self) -> float:
+        """The number rho without the bias of one class; float32 sums may hide it."""
+        return max(LEAST, self._active.rho - self._bias_share)
 
     @staticmethod
     def _by_side(labels: Float64Array, alpha: Float64Array) -> Float64Array:
@@ -159,6 +164,7 @@ class Blocks:
         size = min(math.ceil(self._most / share), self._most_rows)
         self._n_moving = 0
         self._loss = 0.0
+        self.full = False
         is_local = self._within >= _LOCAL * (self._within + self._across)
         by_chance = self._n_rounds % 2 == 1 and not is_local
         if not by_chance:
@@ -172,7 +178,7 @@ class Blocks:
         self._n_rounds += 1
         active = self._active
         active.keep(active.support)
-        rho = active.rho - self._bias_share
+        rho = self._stated_rho
         dual = 0.5 / rho
         primal = 0.5 * (active.squared_norm() - self._bias_share) / rho**2 + 0.5 * self._loss
         return 1.0 - dual / primal if primal > dual else 0.0
@@ -239,7 +245,7 @@ class Blocks:
         alpha[held] = active.alpha[active.places_of(row_ids[held])]
         penalties = np.broadcast_to(active.penalty_of(row_ids), alpha.shape)
         plain = labels * (sums @ _SIGNS + self._bias)
-        margins = (plain - self._bias_share) / (active.rho - self._bias_share)
+        margins = (plain - self._bias_share) / self._stated_rho
         self.sampled_gap = max(0.0, 1.0 - float(margins.min()))
         self._margins[row_ids] = margins
         self._loss += float(penalties @ np.maximum(0.0, 1.0 - margins) ** 2)
@@ -267,16 +273,16 @@ class Blocks:
             active.alpha[before:] = after[new]
         active.rho = rho
 
-    def _rest(self, moving: _Moving, inside: Float64Array) -> _Rest:
-        """The rest, given sums over the rows that may move, shape (2, m), with these rows."""
+    def _rest(self, moving: _Moving, weight: Float64Array, inside: Float64Array) -> _Rest:
+        """The rest with this weight, (2,), given sums over the rows that may move, (2, m)."""
         active = self._active
         own = self._by_side(moving.labels, moving.alpha)
-        alpha = self._by_side(active.labels, active.alpha)
+        slack = self._by_side(active.labels, active.alpha**2 / active.penalties).sum(axis=1)
+        slack -= (own**2 / moving.penalties).sum(axis=1)
         of_all = self._products - own @ moving.sums.T
         return _Rest(
-            weight=alpha.sum(axis=1) - own.sum(axis=1),
-            slack=(alpha**2 / active.penalties).sum(axis=1)
-            - (own**2 / moving.penalties).sum(axis=1),
+            weight=weight,
+            slack=slack,
             sums=moving.sums - inside,
             products=of_all - moving.sums @ own.T + own @ inside.T,
             of_all=of_all,
@@ -289,13 +295,13 @@ class Blocks:
         """
         active = self._active
         m = len(moving.x)
-        own = self._by_side(moving.labels, moving.alpha).sum(axis=1)
-        outside = self._by_side(active.labels, active.alpha).sum(axis=1) - own
+        own = self._by_side(moving.labels, moving.alpha)
+        outside = self._by_side(active.labels, active.alpha).sum(axis=1) - own.sum(axis=1)
         sides = np.flatnonzero(outside > _LEAST_WEIGHT)
         n = m + len(sides)
         values = np.empty((n, n), dtype=self._dtype)
         active.engine.block(moving.x, moving.x, values[:m, :m])
-        rest = self._rest(moving, _weigh(values, self._by_side(moving.labels, moving.alpha)))
+        rest = self._rest(moving, outside, _weigh(values, own))
         weight = rest.weight[sides, None]
         values[m:, :m] = rest.sums[sides] / weight
         values[:m, m:] = values[m:, :m].T
@@ -314,7 +320,6 @@ class Blocks:
         counts = np.zeros(N_COUNTS, dtype=np.int64)
         limits = Limits(_STEPS_PER_ROW * n, (tol, 0.0, tol))
         take_steps(Rule.CORRECTIVE, vertices, kernel, 0, limits, counts)
-        self.n_steps += int(counts[PAIRWISE])
         fixed = np.setdiff1d([0, 1], sides)
         alpha *= (1 - rest.weight[fixed].sum()) / alpha.sum()
         scale = np.ones(2)

@@ -15,6 +15,9 @@
     until certified, out of budget, or steps get nowhere, as at the limit of float64
         (status "rounding": the weights with the least certified gap are the result)
 
+If the kernel values of the vertices will not fit into memory, rounds of blocks take the place of
+the inner loop (`ooc_fw.solver.blocks`), until the objective seems near enough to the best.
+
 A checkpoint can hold the weights between two iterations, and before a certifying pass.
 """
 
@@ -67,6 +70,7 @@ _FULL = 0.7  # share of the room for kernel values that the vertices of a run ma
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
 _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
+_SURE = 0.7  # share of what a certificate allows at which an estimate is worth a pass
 _WALK_STEPS = 64  # most steps from one report to the next
 
 
@@ -261,6 +265,7 @@ class _Loop(Run):
     def _round(self, blocks: Blocks) -> bool:
         """Take steps in all blocks once; whether the objective seems near enough to the best."""
         self.screen = None
+        self.n_scanned = 0
         target = self._target_gap()
         before = self.active.rho
 
@@ -281,7 +286,7 @@ class _Loop(Run):
         self.round_share = found
         self.full = blocks.full
         if self.active.rho < before * (1 - _LEAST_FALL * target):
-            return expected <= 1.4 * target
+            return expected <= _SURE * relative_target(target)
         # Rounds get nowhere: more precise kernel values may help, or only a certificate is missing.
         return not self.active.raise_precision()
 

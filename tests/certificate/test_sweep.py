@@ -124,6 +124,17 @@ def test_the_objective_at_the_optimum_is_known_to_many_digits(kernel):
     assert certificate.primal == pytest.approx(0.25 / problem.optimum.objective, rel=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_numbers_that_overflow_leave_the_objective_unknown(wrong, share):
+    """Comparisons with NaN are false, and must not make a gap small."""
+    alpha = np.array([0.5, 0.5])
+    for grad, C in ((np.array([1.0, wrong]), 1.0), (np.ones(2), np.array([1.0, 0.0]))):
+        with np.errstate(all="ignore"):
+            found = sweep.certificate_of_all(alpha, C, grad, 0.0, share)
+        assert found.objective_gap == 1
+
+
 @pytest.mark.parametrize("one_class", [False, True])
 @pytest.mark.parametrize("total", [1 - 9e-10, 1 + 9e-10])
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
