@@ -7,27 +7,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import tee
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.convert.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import renamed
 from ooc_fw.data.opening import conversion
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.views import feature_places
-from ooc_fw.model.prediction import (
-    count_learned,
-    decide,
-    like_training,
-    rows_at_once,
-    rows_of_table,
-)
+from ooc_fw.model.prediction import decide, like_training, rows_of_table
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
 from ooc_fw.report.progress import Waiting
@@ -37,7 +27,6 @@ from ooc_fw.system.errors import InputError
 logger = logging.getLogger(__name__)
 
 _ROUGH = 1e-2  # relative gap above which labels may differ from those of the optimum
-_LOOKED_AT = 500  # rows that are compared with the support vectors
 
 
 class AppliedRows(NamedTuple):
@@ -86,18 +75,12 @@ def apply_model(
     if parsed is not None:
         blocks, labelled = tee(like_training(model, parsed))
         values_of_blocks = decide(model, (rows for _, rows in blocks), **how)
-        told = not with_labels
-        for values, (labels, rows) in zip(values_of_blocks, labelled, strict=True):
-            if not told:
-                _tell_learned(args, model, take_rows(rows, np.arange(min(len(rows), _LOOKED_AT))))
-                told = True
+        for values, (labels, _) in zip(values_of_blocks, labelled, strict=True):
             yield AppliedRows(values, labels)
         return
     with ExitStack() as stack:
         source = stack.enter_context(common.open_data(args, model.origin, labels=with_labels))
         how["dask"] = stack.enter_context(common.open_workers(args))
-        if with_labels:
-            how["look"] = partial(_look, args, model)
         n_rows = source.n_rows
         if n_missing := getattr(source, "source", source).n_rows - n_rows:
             common.say(args, f"note: {n_missing} rows without a label are left out")
@@ -111,24 +94,6 @@ def apply_model(
             )
             progress(stop)
             start = stop
-
-
-def _look(args: argparse.Namespace, model: Model, source: RowSource) -> None:
-    """Look for training rows at the beginning of a source, and where the training data has them."""
-    most = min(_LOOKED_AT, rows_at_once(model.n_features))
-    numbers = np.r_[np.arange(most), model.rows[:most]]
-    numbers = np.unique(numbers[(numbers >= 0) & (numbers < source.n_rows)])
-    _tell_learned(args, model, source.take(numbers))
-
-
-def _tell_learned(args: argparse.Namespace, model: Model, rows: Rows) -> None:
-    """Note if so many of some labelled rows are support vectors that they are training rows."""
-    found = count_learned(model, rows)
-    if found > len(rows) * len(model.support_vectors) / (model.n_rows or np.inf) / 10:
-        args.notes = [
-            f"note: {found} of {len(rows)} rows of {args.data} that were compared equal support "
-            f"vectors of {args.model}: on rows that it learned, a model is better than on others"
-        ]
 
 
 def refuse_table(data: str, why: str = "") -> None:

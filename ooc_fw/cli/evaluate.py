@@ -31,7 +31,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
     model = open_model(args)
     args.missing_labels = "drop"
-    args.notes = []  # for the user, if no error comes first
     model_output = Output("model", args.save, is_model)
     check_outputs([Output("figure", args.figure, is_figure), model_output], common.inputs_of(args))
     check_figure(args.figure)
@@ -43,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
         common.refuse_given(args, ["save"], "goes with --false-alarms only; add that")
     is_regression = model.task == "regression"
     result, seen = (_judge_numbers if is_regression else _judge_classes)(args, model)
-    common.say(args, *args.notes)
     common.print_result(args, result, _lines(result))
     if model.task == "classification" and model.penalties is None:
         counts = {name: each["support"] for name, each in result["classes"].items()}

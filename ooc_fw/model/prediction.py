@@ -12,7 +12,7 @@ import copy
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -262,12 +262,8 @@ def decide(
     threads: int = 1,
     dask: Any = None,
     name: str = "the data",
-    look: Callable[[RowSource], object] = lambda _: None,
 ) -> Iterator[Float64Array]:
-    """Yield decision values in blocks, of a source or of blocks of rows like those of training.
-
-    `look` gets the source in the form of the training rows first.
-    """
+    """Yield decision values in blocks, of a source or of blocks of rows like those of training."""
     source = suited(model, rows) if isinstance(rows, RowSource) else None
     n_rows = 0
     n_open = 0
@@ -282,7 +278,6 @@ def decide(
             parts: Iterable[tuple[Float64Array, int]] = map(predictor, rows)  # type: ignore[arg-type]
         else:
             name = source.name
-            look(source)
             predictor.prepare_for(source)
             # One worker in this process is enough, since the engine has threads of its own.
             workers = opened.enter_context(borrow_workers(dask, threads, here=1))
@@ -307,21 +302,6 @@ def decide(
         words = "%d of %d rows of %s are so near the boundary, or so large, that float64 "
         words += "arithmetic does not settle their labels or values"
         logger.warning(words, n_open, n_rows, name)
-
-
-def count_learned(model: Trained, rows: Rows) -> int:
-    """How many rows, which are scaled like those of training, are support vectors of the model."""
-
-    def hashes(given: Rows) -> Iterator[int]:
-        step = rows_at_once(model.n_features)
-        for start in range(0, len(given), step):
-            part: Any = take_rows(given, np.arange(start, min(start + step, len(given))))
-            part = part.toarray() if isinstance(part, CSRRows) else part
-            part = part.astype(np.float32) + np.float32(0)  # -0 becomes 0
-            yield from (hash(row.tobytes()) for row in part)
-
-    known = {*hashes(model.support_vectors)}
-    return sum(one in known for one in hashes(rows))
 
 
 def _decide_rows(

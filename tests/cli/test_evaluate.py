@@ -43,15 +43,8 @@ def test_measures_are_those_of_scikit_learn(ooc_fw, here, judged):
     }
     assert {name: result[name] for name in expected} == pytest.approx(expected)
     assert result["confusion"] == metrics.confusion_matrix(positive, predicted).tolist()
-    outcome = ooc_fw("evaluate", "m.h5", "d.txt", "--json")
-    assert outcome.json()["accuracy"] == result["accuracy"]
-    learned = "equal support vectors of m.h5: on rows that it learned, a model is better"
-    assert learned in outcome.err
-    assert learned in ooc_fw("evaluate", "m.h5", "d.h5").err
-    assert "equal support" in ooc_fw("evaluate", "people.model.h5", "people.csv").err
-    np.save("new.npy", np.load("X.npy") + 0.01)
-    new = ooc_fw("evaluate", "m.h5", "new.npy", "--labels", "y.npy").done()
-    assert "equal support" not in new.err
+    found = ooc_fw("evaluate", "m.h5", "d.txt", "--json").json()
+    assert found["accuracy"] == result["accuracy"]
     shown = ooc_fw("evaluate", "m.h5", "d.h5").words
     assert f"accuracy {result['accuracy']:.6g} " in shown
     assert "class precision recall f1-score support" in shown
