@@ -1,9 +1,7 @@
 """The model file and its checks: an HDF5 file of a few megabytes; reading it runs no code.
 
 ``ooc-fw help files`` describes the layout. The attribute ``content_crc32`` is a checksum of the
-whole content and is compared on loading; files without it are accepted. Files of ooc-fw 0.2, in
-formats 1 to 4, can be read: ``/machines/k`` is classifier k with its rows and penalties; format 3
-has arrays of all classifiers. Formats 1 and 3 are exact models, 2 landmark models, 4 is either.
+whole content and is compared on loading; files without it are accepted.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 Record = TypeVar("Record", bound=Trained)
 
-FORMAT = 5  # format of new files; older formats can be read
+FORMAT = 5  # older formats are refused
 
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
@@ -100,13 +98,12 @@ def read_model(path: str | os.PathLike[str], record: type[Record]) -> Record:
     try:
         with open_file(name) as file:
             model = record(**_read_fields(file))
-            task = as_text(file.attrs["task"]) if "task" in file.attrs else "classification"
+            task = as_text(file.attrs["task"])
             demand(task == model.task, f"its numbers do not fit a model of {task}")
-            if "classes" in file:  # files of 0.2 have an attribute instead
-                group = file["machines"]
-                sides = [_vector_of(group[name], np.int64) for name in ("negative", "positive")]
-                fits = np.array_equal(sides, model.sides.T)
-                demand(fits, "its classifiers do not fit its classes")
+            group = file["machines"]
+            sides = [_vector_of(group[name], np.int64) for name in ("negative", "positive")]
+            fits = np.array_equal(sides, model.sides.T)
+            demand(fits, "its classifiers do not fit its classes")
             return model
     except Exception as error:
         if isinstance(error, InputError) and not isinstance(error, DamageError):
@@ -124,7 +121,9 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
         kind = "holds data" if "X" in file else "holds something else"
         raise InputError(f"it {kind}; give the file that ooc-fw train wrote")
     version = index(attributes["format_version"])
-    demand(1 <= version <= FORMAT, f"its format is {version}; this ooc-fw reads 1 to {FORMAT}")
+    words = f"its format is {version} and this ooc-fw reads {FORMAT}"
+    demand(version <= FORMAT, f"{words}; update ooc-fw")
+    demand(version == FORMAT, f"{words}; train it again")
     content = content_crc32(file)
     if content != int(attributes.get(CONTENT, content)):
         raise DamageError("it does not match its checksum; restore a copy or train again")
@@ -155,8 +154,6 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
             fields[name] = _vector_of(file[name], dtype)
     if COLUMNS in file:
         fields["columns"] = tuple(get_texts(file, COLUMNS) or ())
-    if version < FORMAT:
-        return fields | _read_trained(file, fields)
     classes = file["classes"]
     if classes.dtype.kind == "S":
         fields["classes"] = np.array(get_texts(file, "classes"))
@@ -189,9 +186,8 @@ def _number_of(attributes: Any, name: str) -> float:
     return float(value)
 
 
-def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[Any]:
-    """Read a one-dimensional array of `dtype`, by default float64 or int64; else InputError."""
-    dtype = dtype or (np.float64 if stored.dtype.kind == "f" else np.int64)
+def _vector_of(stored: h5py.Dataset, dtype: type) -> npt.NDArray[Any]:
+    """Read a one-dimensional array of numbers that `dtype` holds; else InputError."""
     kinds = "iu" if issubclass(dtype, np.integer) else "f"
     fits = stored.ndim == 1 and stored.dtype.kind in kinds
     demand(fits, f"{stored.name} is {stored.ndim}-dimensional, of type {stored.dtype}")
@@ -200,45 +196,6 @@ def _vector_of(stored: h5py.Dataset, dtype: type | None = None) -> npt.NDArray[A
     fits = kinds == "f" or np.array_equal(converted, values)
     demand(fits, f"{stored.name} has a number that {np.dtype(dtype)} does not hold")
     return converted
-
-
-def _read_trained(file: h5py.File, fields: dict[str, Any]) -> dict[str, Any]:
-    """Read classes, classifiers, and the fields that they share from a file of 0.2."""
-    group = file["machines"]
-    if "indptr" in group:
-        flat = {name: _vector_of(own) for name, own in group.items() if own.dtype.kind != "S"}
-    else:
-        groups = [group[str(k)] for k in range(len(group))]
-        parts = {name: [_vector_of(own[name]) for own in groups] for name in groups[0]}
-        flat = {name: np.concatenate(own) for name, own in parts.items()}
-        for name in NUMBERS:
-            flat[name] = np.array([float(own.attrs.get(name, np.nan)) for own in groups])
-        flat["indptr"] = np.cumsum([0, *map(len, parts["rows"])])
-    unknown = np.full(len(flat["indptr"]) - 1, np.nan)
-    numbers = {name: flat.get(name, unknown) for name in NUMBERS}
-    jitter = None
-    if "landmarks" in flat:
-        jitter = _number_of(group["0"].attrs, "jitter")
-        numbers["rho"] = np.ones(len(unknown))
-        sv = flat["landmarks"]
-        beta = flat["beta"]
-    else:
-        sv = flat["sv"]
-        beta = flat["alpha"] * flat["labels"]
-    rows = np.full(len(fields["support_vectors"]), -1)
-    rows[sv] = flat["rows"]
-    penalties = None
-    if "C" in flat:
-        penalties = np.full(len(rows), fields["C"])
-        penalties[sv] = flat["C"]
-    names = np.asarray(file.attrs["class_names"])
-    return {
-        "classes": np.char.decode(names) if names.dtype.kind == "S" else names.astype(np.float64),
-        "classifiers": _classifiers_of(flat["indptr"], sv, beta, **numbers),
-        "rows": rows,
-        "penalties": penalties,
-        "jitter": jitter,
-    }
 
 
 def demand(holds: Any, message: str) -> None:

@@ -72,7 +72,7 @@ class Stream:
     def after(cls, model: Model, options: TrainOptions, keep: int) -> Stream:
         """The stream that continues from an exact model, after all rows of its training data."""
         n_rows = model.n_rows
-        if n_rows is None:  # files of 0.2 do not tell how many rows came after the last vector
+        if n_rows is None:  # nobody told how many rows came after the last vector
             n_rows = int(model.rows.max()) + 1
         known = options, keep, n_rows, model.n_features, tuple(solutions_of(model))
         return cls(model.kernel, len(model.classes), *known)

@@ -85,8 +85,8 @@ NOVELTY = {"landmarks": True, "classes": np.array([-1.0, 1.0]), "offset": 0.5}
 REGRESSION = NOVELTY | {"spread": 2.0, "epsilon": 0.1}
 
 REFUSALS = [
-    ({}, put("@format_version", 9), "its format is 9"),
-    ({}, put("@format_version", 2), "damaged"),
+    ({}, put("@format_version", 9), "its format is 9 and this ooc-fw reads 5; update"),
+    ({}, put("@format_version", 2), "its format is 2 and this ooc-fw reads 5; train it again"),
     ({}, put("@kernel", "other"), "kernel must be one of"),
     ({}, put("@task", "novelty"), "do not fit a model of novelty"),
     ({}, put("@status", "fine"), "damaged"),

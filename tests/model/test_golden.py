@@ -1,4 +1,4 @@
-"""Files in every format since 0.1 are read, and say what they said when they were written."""
+"""Files of earlier versions are read, and say what they said when they were written."""
 
 import json
 import lzma
