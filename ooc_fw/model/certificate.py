@@ -21,11 +21,10 @@ from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
-from ooc_fw.model.file import demand
 from ooc_fw.model.machines import places_among
 from ooc_fw.model.partition import partition_classes
 from ooc_fw.model.prediction import rows_at_once, suited
-from ooc_fw.model.trained import Trained
+from ooc_fw.model.trained import Trained, demand
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
     EXACT_ROWS,

@@ -16,7 +16,7 @@ from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution
-from ooc_fw.model.file import check_model, content_of, read_model
+from ooc_fw.model.file import content_of, read_model
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
     Classifier,
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, repr=False)
 class Model(Trained):
     """Trained classifiers, which predict, can be certified, and are saved to a file."""
-
-    def __post_init__(self) -> None:
-        check_model(self)
 
     @classmethod
     def of(

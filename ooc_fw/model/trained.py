@@ -14,6 +14,13 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.model.machines import Classifier, Decision, class_sides, worst_gap
+from ooc_fw.system.errors import InputError
+
+
+def demand(holds: Any, message: str) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(message)
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +52,34 @@ class Trained:
     # A bit for each training row (`numpy.packbits`): 0 if its weight is 0. None if all have weight.
     weighted_rows: npt.NDArray[np.uint8] | None = None
     run: str | None = None  # checkpoints: what is needed to resume the run, as JSON
+
+    def __post_init__(self) -> None:
+        """Raise InputError if fields contradict each other."""
+        classes = self.classes.tolist()
+        n = len(classes)
+        fits = 1 < n == len(set(classes)) and len(self.classifiers) == len(self.sides)
+        demand(fits, f"no model has the classes {classes} and {len(self.classifiers)} classifiers")
+        of_task = self.task == "classification" or classes == [-1, 1]
+        if self.task == "regression":
+            of_task &= self.kind != "exact" and None not in (self.offset, self.epsilon)
+        of_task &= self.threshold is None or (n == 2 and self.task != "regression")
+        demand(of_task, f"its classes, classifiers or numbers do not fit {self.task}")
+        n_vectors = len(self.support_vectors)
+        for own in (self.rows, range(n_vectors) if self.penalties is None else self.penalties):
+            demand(
+                len(own) == n_vectors, f"{n_vectors} support vectors cannot have {len(own)} numbers"
+            )
+        widths = {self.n_features, len(self.columns or range(self.n_features))}
+        if self.scaling is not None and self.scaling.n_features is not None:
+            widths.add(self.scaling.n_features)
+        demand(len(widths) == 1, f"it describes {widths} columns")
+        fits = all(len(one.beta) == len(one.sv) > 0 for one in self.classifiers)
+        demand(fits, "vectors and weights of a classifier must be of one length above 0")
+        _, sv, beta = self.entries()
+        demand(0 <= sv.min() <= sv.max() < n_vectors, f"it points outside {n_vectors} vectors")
+        demand(np.isfinite(beta).all(), "weights must be finite numbers")
+        rho = self.numbers("rho")
+        demand(((rho > 0) & (rho < np.inf)).all(), "rho must be a positive number")
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy prepares its own predictor, see `ooc_fw.model.prediction.predictor_of`.
