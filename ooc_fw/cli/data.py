@@ -49,13 +49,7 @@ def _like_model(name: str) -> TrainingFile:
     from ooc_fw.model.prediction import training_file  # takes 0.05 s, and few runs need it
     from ooc_fw.model.record import load_model
 
-    model = load_model(name)
-    if model.scaling is None:
-        raise InputError(
-            f"the model {name} does not know how its training data were scaled; give the "
-            f"converted training file with --like"
-        )
-    return training_file(model, name)
+    return training_file(load_model(name), name)
 
 
 def _with_classes(report: Mapping[str, Any]) -> dict[str, Any]:

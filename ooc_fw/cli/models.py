@@ -99,7 +99,16 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
-    same = ("C", "threshold", "n_features", "certified_gap", "n_weighted", "status", "task")
+    same = (
+        "C",
+        "threshold",
+        "n_features",
+        "objective_gap",
+        "certified_gap",
+        "n_weighted",
+        "status",
+        "task",
+    )
     advice = f"resume the run with the command that began it and --resume {name}"
     return {
         "kind": "model",
@@ -112,8 +121,8 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "sampled_gap": model.sampled_gap if model.certified_gap is None else None,
         "gap_scope": scope,
         "classes": [] if model.task == "regression" else Classes(model.classes).names,
-        "scaling": model.scaling and model.scaling.kind,
-        "log1p": model.scaling and model.scaling.log1p,
+        "scaling": model.scaling.kind,
+        "log1p": model.scaling.log1p,
         **origin,
         "advice": [advice] if model.status == Status.RUNNING else [],
         "next": [f"ooc-fw evaluate {name} DATA"],

@@ -17,7 +17,6 @@ from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import Classes, read_classes
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import concat_rows
-from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
@@ -145,8 +144,6 @@ def _learn(
     assert stream is not None  # readers refuse data without rows
     assert classes is not None
     model = stream.model(classes.values, chunks.like)
-    if chunks.like is None:
-        model = replace(model, scaling=Scaling())
     if status is not None:
         model = replace(model, status=str(status))
     return model, n_rows, number

@@ -95,20 +95,18 @@ def certify_model(
     if penalties is not None:
         penalties = check_sample_weight(penalties, source.n_rows)
     n = source.n_rows
-    unknown = model.n_rows is None and model.weighted_rows is None
     way = f"{_ADVICE}, with all rows of weight 0"
-    if n > (model.n_rows or n):
+    if n > model.n_rows:
         way = f"{_ADVICE}, with --missing-labels drop (in Python open_dataset(..., "
         way += "missing_labels='drop')) if training left out rows without a label"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         way = "give all rows it learned in their order, twice if they came twice (convert --like "
         way += "MODEL --no-shuffle with all inputs, if the first file was not shuffled either)"
-    words = f"{source.name} has {n} rows but the model was trained on {model.n_rows or 'others'}"
-    demand(unknown or n == model.n_rows, f"{words}; {way}")
+    words = f"{source.name} has {n} rows but the model was trained on {model.n_rows}"
+    demand(n == model.n_rows, f"{words}; {way}")
     if model.weighted_rows is not None:
         rows = np.flatnonzero(np.unpackbits(model.weighted_rows))
-        numbers = np.where(model.rows < 0, -1, np.searchsorted(rows, model.rows))
-        model = replace(model, rows=numbers, weighted_rows=None)
+        model = replace(model, rows=np.searchsorted(rows, model.rows), weighted_rows=None)
         penalties = None if penalties is None else penalties[rows]
         source = SubsetSource(source, rows)
     problem = _problem_of(model, source, penalties)
@@ -149,12 +147,8 @@ def _problem_of(model: Trained, source: RowSource, penalties: Float64Array | Non
 def _check_training_rows(model: Trained, source: RowSource, codes: Int64Array) -> None:
     """Raise InputError if a support vector (if exact, or its class) differs from its row."""
     numbers = model.rows
-    last = numbers.max()
-    demand(last >= 0, "the file of the model does not tell which rows it has; train it again")
-    words = f"{source.name} has {source.n_rows} rows but the model was trained on row {last}"
-    demand(last < source.n_rows, f"{words}; {_ADVICE}")
     differs = np.zeros(len(numbers), dtype=bool)
-    order = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
+    order = np.argsort(numbers)
     step = rows_at_once(model.n_features)
     for part in (order[start : start + step] for start in range(0, len(order), step)):
         rows = source.take(numbers[part]), take_rows(model.support_vectors, part)

@@ -48,8 +48,7 @@ def content_of(model: Trained) -> bytes:
         file.attrs["kernel"] = as_bytes(model.kernel.name)
         for name in ("gamma", "degree", "coef0"):
             file.attrs[name] = getattr(model.kernel, name)
-        if model.n_rows is not None:
-            file.attrs["n_rows"] = model.n_rows
+        file.attrs["n_rows"] = model.n_rows
         for name in (*_ATTRIBUTES, *_TEXTS, *_VECTORS):
             value = getattr(model, name)
             if name == "origin":
@@ -59,8 +58,7 @@ def content_of(model: Trained) -> bytes:
             elif value is not None:
                 is_text = name in _TEXTS
                 file[name] = np.frombuffer(value.encode(), np.uint8) if is_text else value
-        if model.scaling is not None:
-            model.scaling.write(file)
+        model.scaling.write(file)
         vectors = model.support_vectors
         if isinstance(vectors, CSRRows):
             group = file.create_group("support_vectors")
@@ -125,12 +123,11 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     )
     status = str(Status(as_text(attributes["status"])))
     fields: dict[str, Any] = {"kernel": kernel, "support_vectors": vectors, "status": status}
-    fields["scaling"] = Scaling.read(file)
+    fields["scaling"] = Scaling.read(file) or Scaling()
     for name in _ATTRIBUTES:
         if name in attributes:
             fields[name] = float(attributes[name])
-    if "n_rows" in attributes:
-        fields["n_rows"] = index(attributes["n_rows"])
+    fields["n_rows"] = index(attributes["n_rows"])
     for name in _TEXTS:
         if name in file:
             fields[name] = file[name][...].tobytes().decode("utf-8")

@@ -173,9 +173,9 @@ class _Tensor:
 def _scaled(model: Trained, rows: _Tensor) -> _Tensor:
     """Rows as the kernel sees them: scaled and rounded to float32, as in training, in float64."""
     scaling = model.scaling
-    if scaling is not None and scaling.log1p:
+    if scaling.log1p:
         rows = _log1p(rows)
-    if scaling is not None and scaling.offset is not None and scaling.factor is not None:
+    if scaling.offset is not None and scaling.factor is not None:
         rows = (rows - scaling.offset) * scaling.factor
     rows = rows.apply("Cast", to=_FLOAT)
     return rows.apply("Cast", to=_DOUBLE)

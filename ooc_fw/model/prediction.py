@@ -81,12 +81,6 @@ def suited(model: Trained, source: RowSource) -> RowSource:
         )
     known = source.scaling
     scaling = model.scaling
-    if scaling is None:
-        words = "%s is scaled (%s), but the model does not know how its training data were scaled; "
-        words += "the values are taken as they are"
-        if known is not None and not known.is_identity:
-            logger.warning(words, source.name, known.kind)
-        return source
     is_raw = known is None or (scaling.kind == OFFSET and known.is_identity)
     if known is not None and not is_raw and not known.same_as(scaling):
         raise InputError(
@@ -100,13 +94,12 @@ def like_training(
     model: Trained, blocks: Iterable[tuple[AnyArray, Rows]]
 ) -> Iterator[tuple[AnyArray, Rows]]:
     """Labels, and raw rows made like those of training: scaled, and cut or padded with zeros."""
-    scaling = model.scaling or Scaling("none", False, None, None)
     # A scaling that moves zero makes sparse rows dense; small parts of a block save memory.
     step = rows_at_once(model.n_features)
     for labels, block in blocks:
         for start in range(0, len(block), step):
             part = slice(start, start + step)
-            yield labels[part], scaling.apply(block[part], model.n_features)
+            yield labels[part], model.scaling.apply(block[part], model.n_features)
 
 
 class Predictor:
@@ -394,7 +387,7 @@ def training_file(model: Trained, name: str) -> TrainingFile:
         name,
         model.n_features,
         isinstance(model.support_vectors, CSRRows),
-        model.scaling or Scaling(),
+        model.scaling,
         model.classes.dtype.kind not in "biuf",
         columns=model.columns,
         table=model.table,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ooc_fw.data.opening import borrow_source as borrow_source
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution
 from ooc_fw.model.file import content_of, read_model
@@ -62,7 +63,8 @@ class Model(Trained):
 
         Scaling, names of features, table, origin and threshold come from `data`. With several
         pairs, `vectors` are the rows of `ooc_fw.model.machines.union_of_rows`. `penalties` are
-        those of all training rows. `given` has the other fields: kernel, C, and those of the task.
+        those of all training rows. `given` has the other fields: kernel, C, n_rows, and those of
+        the task.
         """
         if isinstance(solution, LandmarkSolution):
             rows = solution.rows
@@ -93,7 +95,7 @@ class Model(Trained):
         columns = getattr(data, "columns", None)
         return cls(
             classes=np.asarray(classes),
-            scaling=getattr(data, "scaling", None),
+            scaling=getattr(data, "scaling", None) or Scaling(),
             status=str(status),
             support_vectors=vectors,
             rows=rows,

@@ -30,12 +30,12 @@ class Trained:
     kernel: Kernel  # has the number that was used for gamma
     C: float  # penalty in training, before weights of rows and classes
     classes: npt.NDArray[Any]  # (n_classes,): increasing; if there are two, the second is +1
-    scaling: Scaling | None  # scaling of the training rows; None if it is unknown
+    scaling: Scaling  # scaling of the training rows; none if they were not converted
     status: str  # how training ended, see `ooc_fw.model.machines.worst_status`
     support_vectors: Rows  # scaled as in training; all classifiers share them
-    rows: Int64Array  # (n_support,): their row numbers in the training data; -1 if not a row of it
+    n_rows: int  # rows of the training data, weight 0 included
+    rows: Int64Array  # (n_support,): their row numbers in the training data
     classifiers: list[Classifier]  # in the order of `class_sides`
-    n_rows: int | None = None  # rows of the training data, weight 0 included; None if unknown
     penalties: Float64Array | None = None  # (n_support,): C of each of these rows; None if all = C
     # With penalties: what tells those of all rows, see `ooc_fw.problem.penalties_of_classes`.
     class_penalties: Float64Array | None = None  # (n_classes,): of the last row of each class
@@ -69,9 +69,10 @@ class Trained:
             demand(
                 len(own) == n_vectors, f"{n_vectors} support vectors cannot have {len(own)} numbers"
             )
+        fits = 0 <= self.rows.min() <= self.rows.max() < self.n_rows
+        demand(fits, f"a support vector is none of {self.n_rows} rows")
         widths = {self.n_features, len(self.columns or range(self.n_features))}
-        if self.scaling is not None and self.scaling.n_features is not None:
-            widths.add(self.scaling.n_features)
+        widths.add(self.scaling.n_features or self.n_features)
         demand(len(widths) == 1, f"it describes {widths} columns")
         fits = all(len(one.beta) == len(one.sv) > 0 for one in self.classifiers)
         demand(fits, "vectors and weights of a classifier must be of one length above 0")
@@ -104,7 +105,7 @@ class Trained:
 
     @property
     def n_weighted(self) -> int | None:
-        """Number of training rows with a positive weight; None if all have one, or if unknown."""
+        """Number of training rows with a positive weight; None if all have one."""
         bits = self.weighted_rows
         return None if bits is None else int(np.bitwise_count(bits).sum())
 

@@ -71,10 +71,7 @@ class Stream:
     @classmethod
     def after(cls, model: Model, options: TrainOptions, keep: int) -> Stream:
         """The stream that continues from an exact model, after all rows of its training data."""
-        n_rows = model.n_rows
-        if n_rows is None:  # nobody told how many rows came after the last vector
-            n_rows = int(model.rows.max()) + 1
-        known = options, keep, n_rows, model.n_features, tuple(solutions_of(model))
+        known = options, keep, model.n_rows, model.n_features, tuple(solutions_of(model))
         return cls(model.kernel, len(model.classes), *known)
 
     def changed(self, options: TrainOptions, keep: int) -> Stream:

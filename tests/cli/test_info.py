@@ -61,6 +61,7 @@ def test_a_model(ooc_fw, here, describe, name, expected):
     assert expected.items() <= result.items()
     assert result["n_support"] == len(model.support_vectors)
     assert result["certified_gap"] == model.certified_gap
+    assert result["objective_gap"] == model.objective_gap
     shown = "(within the span of the 20 landmarks)" in ooc_fw("info", name).done().words
     assert shown == (name == "marks.h5")
 

@@ -54,7 +54,7 @@ def test_gap_and_predictions_are_those_of_exact_arithmetic(case):
     truth = problem.truth(solution.rows, solution.alpha)
     assert truth.gap <= solution.certified_gap <= min(1e-3, truth.gap * 1.01 + 1e-6)
     given = {"kernel": problem.kernel, "C": problem.C, "classes": [-1.0, 1.0]}
-    model = ooc_fw.Model.of([PairSolution(0, 1, solution)], None, **given)
+    model = ooc_fw.Model.of([PairSolution(0, 1, solution)], None, n_rows=300, **given)
     exact = problem.y * (truth.gradient - truth.alpha / problem.C) / truth.rho
     assert np.abs(model.decision_function(problem.X) - exact).max() <= 1e-4
     np.testing.assert_array_equal(model.predict(problem.X), np.where(exact > 0, 1.0, -1.0))

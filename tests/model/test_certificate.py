@@ -62,6 +62,7 @@ def test_bounds_hold_on_awkward_rows(X, sparse, seed, data):
         C=10 ** rng.uniform(-3, 5),
         classes=np.arange(2.0),
         rows=rows,
+        n_rows=len(X),
         landmarks=True,
         classifiers=[Classifier(np.arange(n), beta, 1.0)],
         jitter=10 ** rng.uniform(-7, -2) * size,

@@ -119,6 +119,7 @@ REGRESSION = {"landmarks": True, "classes": np.array([-1.0, 1.0]), "offset": 0.5
 
 CONTRADICTIONS = [
     ({"rows": np.arange(3)}, "4 support vectors cannot have 3 numbers"),
+    ({"rows": np.arange(4), "n_rows": 3}, "a support vector is none of 3 rows"),
     ({"penalties": np.ones(5)}, "4 support vectors cannot have 5 numbers"),
     ({"classes": np.arange(3.0)}, "no model has the classes .* and 1 classifiers"),
     ({"classes": np.ones(2)}, "no model has the classes"),

@@ -40,7 +40,8 @@ def make_model(
         betas = [rng.dirichlet(np.ones(n)) * rng.choice([-1, 1], n) for _ in places]
         numbers = {"rho": rho, "certified_gap": 1e-4}
     given = {
-        **{"kernel": make_kernel("rbf", gamma=0.5), "C": 2.0, "scaling": None},
+        **{"kernel": make_kernel("rbf", gamma=0.5), "C": 2.0, "scaling": Scaling()},
+        "n_rows": 2 * n,
         **{"classes": CLASSES[:n_classes], "status": "converged"},
         "jitter": 2e-6 if landmarks else None,
         "support_vectors": to_csr(vectors) if sparse else vectors,
