@@ -126,8 +126,7 @@ def read_column(path: str, name: str, converted: RowSource) -> AnyArray:
             return source.labels(0, source.n_rows)
     options = ConvertOptions()
     if record is not None:
-        facts = converted.name, converted.columns, converted.n_features
-        options = TableRecord.from_json(record, *facts).options_of(options)
+        options = TableRecord.from_json(record).options_of(options)
     with open_table(path, kind, options) as table:
         check_columns(table, [name], f"{path}:{name}")
         table.wanted = {name: "words"}

@@ -15,7 +15,7 @@ from ooc_fw.data.converted import CheckedSlices, Checksums
 from ooc_fw.data.formats import detect_format, reading
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sources import check_stamp, stamp_of
-from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.errors import InputError
 
 READ_BYTES = 4 << 20  # bytes that are read and compared at once; only their first damage is told
 
@@ -25,23 +25,20 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
 
     Returns sentences about the damage, and none if the file is intact. `progress` is called with
     (bytes done, bytes in all). DamageError is raised if the file cannot be opened or its header
-    does not match its checksum. InputError is raised if the file has no rows or no checksums, or
-    changes while it is read.
+    does not match its checksum. InputError is raised if the file has no checksums, or changes while
+    it is read.
     """
     path = os.fspath(path)
-    without = InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
-    if detect_format(path) != "hdf5":
-        open_dataset(path).close()  # it may raise a clearer error
-        raise without
     found: list[str] = []
     with ExitStack() as stack:
-        file = open_file(path)
+        file: Any = open_file(path) if detect_format(path) == "hdf5" else open_dataset(path)
         stack.callback(close_file, file)
         stack.enter_context(reading(path))
+        if not converted.is_converted(file):
+            raise InputError(f"{path} has no checksums to compare with; ooc-fw convert writes them")
+        open_dataset(path).close()  # checks that the arrays fit each other
         stamp = stamp_of(file.id.get_vfd_handle())
-        sums = converted.read_checksums(file) if converted.is_converted(file) else {}
-        if not sums:
-            raise without
+        sums = converted.read_checksums(file)
         n_bytes = sum(file[name].nbytes for name in sums)
         n_done = 0
         for name in sorted(sums):
@@ -51,22 +48,15 @@ def verify_file(path: str | os.PathLike[str], *, progress: Progress | None = Non
                 if progress is not None:
                     progress(n_done, n_bytes)
         check_stamp(path, stamp)
-    if not found:
-        open_dataset(path).close()  # checks that the arrays fit each other
     return found
 
 
 def _compare(dataset: Any, path: str, sums: Checksums) -> Iterator[tuple[int, str]]:
     """Yield, for each part of an array, its bytes and a sentence about its damage ("" if none)."""
-    try:
-        array = open_hdf5(dataset)
-    except DamageError as error:
-        yield dataset.nbytes, str(error)
-        return
     n_rows = len(dataset)
     row_bytes = dataset.nbytes // max(1, n_rows)
     step = max(1, READ_BYTES // (sums.length * max(1, row_bytes))) * sums.length  # whole stretches
-    with closing(array):
+    with closing(open_hdf5(dataset)) as array:
         checked = CheckedSlices(array, sums, path, dataset.name.removeprefix("/"))
 
         def work(start: int) -> tuple[int, str]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ooc_fw.data import arrays, formats
 from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path_of
-from ooc_fw.data.converted import Sums, checked, damage, is_converted, read_checksums
+from ooc_fw.data.converted import Sums, checked, is_converted, read_checksums
 from ooc_fw.data.formats import as_text, reading
 from ooc_fw.data.labels import coded_labels, typed
 from ooc_fw.data.rows import AnyArray
@@ -218,43 +218,18 @@ def check_no_dates(frame: Any, names: Sequence[str] | None) -> None:
 
 def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     """Set the attributes of `source` that a converted file stores."""
-
-    def array(name: str, length: int = source.n_rows) -> Any:
-        node = find(root, name)
-        if node is None:
-            return None
-        if node.shape[:1] != (length,):
-            raise damage(source.name, f"{name!r} is not an array of {length} rows")
-        slices = open_array(node)
-        source.hold(slices)
-        return checked(slices, source.name, name, sums)
-
     attributes = root.attrs
     source.shuffled = bool(attributes.get("shuffled", False))
     source.scaling = Scaling.read(root)
     source.columns = formats.get_texts(attributes, formats.COLUMNS)
     record = attributes.get(formats.RECORD)
     source.table = None if record is None else as_text(record)
-    norm = attributes.get("mean_square_norm", np.nan)
-    mean = array("mean", source.n_features)
-    # If the statistics are not finite, a read of the rows will name the row that causes it.
-    if mean is not None and np.isfinite(norm) and np.isfinite(mean[:]).all():
-        source.statistics = StoredStatistics(mean[:].astype(np.float64), float(norm))
+    source.statistics = StoredStatistics(root["mean"][...], float(attributes["mean_square_norm"]))
     source.n_input = int(attributes.get(formats.N_INPUT, source.n_rows))
-    found = {name: array(name) for name in ("row", "weight", "categories")}
-    source.beside |= {name: values for name, values in found.items() if values is not None}
-    if "categories" in source.beside:
-        codes = labels = array("y")
-        n_classes = 2
-        if not attributes.get(formats.TARGETS, False):
-            classes = attributes["class_names"]
-            n_classes = len(classes)
-            codes = ReadArray(
-                labels.shape, np.int64, lambda *rows: np.searchsorted(classes, labels[slice(*rows)])
-            )
-        encodings = json.loads(source.table or "{}").get("encodings", {})
-        if all(len(one["features"]) == n_classes - 1 for one in encodings.values()):
-            source.beside["codes"] = codes
+    for name in {"row", "weight", "categories"} & {*sums}:
+        array = open_array(root[name])
+        source.hold(array)
+        source.beside[name] = checked(array, source.name, name, sums)
 
 
 def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Sliceable | None:

@@ -5,7 +5,7 @@ features do not depend on its label. The mean for any later row is over all trai
 rows count as later rows: `hold_out` encodes both parts again by the labels of the first one.
 
 Beside the rows of such a file are their "categories", shape (n_rows, n_columns), as code x FOLDS +
-fold, and their "codes": the place of the class of each label in the file, or a target in float64.
+fold.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw.data.arrays import Sliceable
+from ooc_fw.data.labels import encode_labels, read_targets
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
@@ -103,15 +104,19 @@ class EncodedSource(WholeSource):
 
     def __init__(self, source: RowSource, training: Int64Array) -> None:
         assert source.table is not None
-        if "codes" not in source.beside:  # a class may have lost all its rows in a split
-            raise InputError(f"{source.name} has features of other classes; convert it again")
         super().__init__(source)
         self._is_training = np.zeros(source.n_rows, dtype=bool)
         self._is_training[training] = True
         record = json.loads(source.table)
         encodings: dict[str, Encoding] = record["encodings"]
-        targets = source.beside["codes"].dtype.kind == "f"
-        all_sums = _sums(source.beside, self._is_training, encodings, targets=targets)
+        targets = bool(source.targets)
+        classes, codes = (range(2), read_targets(source)) if targets else encode_labels(source)
+        # A class may have lost all its rows in a split.
+        if any(len(one["features"]) != len(classes) - 1 for one in encodings.values()):
+            raise InputError(f"{source.name} has features of other classes; convert it again")
+        codes = codes[self._is_training]
+        cells = source.beside["categories"]
+        all_sums = _sums(codes, cells, self._is_training, encodings, targets=targets)
         # For each column, shape (n_codes, FOLDS + 1, n): features in each fold and of later rows.
         self._features: list[Float64Array] = []
         for one, sums in zip(encodings.values(), all_sums, strict=True):
@@ -141,21 +146,26 @@ class EncodedSource(WholeSource):
 
 
 def _sums(
-    beside: Mapping[str, Sliceable],
+    codes: AnyArray,
+    categories: Sliceable,
     is_training: npt.NDArray[np.bool_],
     columns: Mapping[str, Encoding],
     *,
     targets: bool,
 ) -> list[Float64Array]:
-    """Sums over the labels of training rows; for each column, shape (1 + its words, FOLDS, n)."""
+    """Sums over the labels of training rows; for each column, shape (1 + its words, FOLDS, n).
+
+    `codes` are the places of the classes of these rows, or their targets.
+    """
     sums = [
         np.zeros((FOLDS * (len(one["words"]) + 1), 1 + len(one["features"])))
         for one in columns.values()
     ]
     for start in range(0, len(is_training), _PART_ROWS):
         part = slice(start, start + _PART_ROWS)
-        codes = np.asarray(beside["codes"][part])[is_training[part]]
-        cells_of = np.asarray(beside["categories"][part])[is_training[part]].T
-        for total, cells in zip(sums, cells_of, strict=True):
-            add_labels(total, cells, codes, targets=targets)
+        chosen = np.asarray(categories[part])[is_training[part]]
+        of_rows = codes[: len(chosen)]
+        codes = codes[len(chosen) :]
+        for total, cells in zip(sums, chosen.T, strict=True):
+            add_labels(total, cells, of_rows, targets=targets)
     return [total.reshape(-1, FOLDS, total.shape[1]) for total in sums]

@@ -152,17 +152,9 @@ class Scaling:
 
     @staticmethod
     def read(group: Any) -> Scaling | None:
-        """Read a scaling from `write`; None if there is none, InputError if it is incomplete."""
+        """Read a scaling from `write`; None if there is none."""
         if "scaling" not in group.attrs:
             return None
         kind = as_text(group.attrs["scaling"])
-        found = []
-        for name in ("scaling/offset", "scaling/factor") if kind != "none" else ():
-            values = np.asarray(group[name] if name in group else "")
-            if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-                raise InputError(
-                    f"{group.file.filename} says scaling {kind!r}, but its /{name} is "
-                    f"missing or not finite; convert the data again"
-                )
-            found.append(values.astype(np.float64))
-        return Scaling(kind, bool(int(group.attrs.get("log1p", False))), *found)
+        names = ("scaling/offset", "scaling/factor") if kind != "none" else ()
+        return Scaling(kind, bool(group.attrs["log1p"]), *(group[name][...] for name in names))

@@ -110,7 +110,7 @@ class RowSource(ExitStack):
     kept_bytes: int = 0  # most bytes of rows, or of their numbers, in memory between two reads
     # Arrays with values for each row, if there are any: labels "y", each "weight" in training, and
     # the number "row" in the user's own input (by default the number here). If columns are encoded
-    # by labels, there are "categories" and "codes", too; see `ooc_fw.data.encoded`.
+    # by labels, there are "categories", too; see `ooc_fw.data.encoded`.
     beside: dict[str, Sliceable]
     n_input: int  # number of rows of that input
     # What is known of where rows and labels come from: "x_name", "label", "labels_as" and
@@ -260,10 +260,7 @@ class RowSource(ExitStack):
             )
         if "row" not in self.beside:
             return given
-        ids = self.row_ids(0, self.n_rows)
-        if ids.min() < 0 or ids.max() >= self.n_input:
-            raise InputError(f"{self.name} has row numbers of no input; convert it again")
-        return np.asarray(given[0 : len(given)])[ids]
+        return np.asarray(given[0 : len(given)])[self.row_ids(0, self.n_rows)]
 
     def label_rows(self, labels: Sliceable, **origin: str) -> None:
         """Replace the labels; `origin` is what is known of the new ones."""

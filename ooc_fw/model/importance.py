@@ -107,7 +107,7 @@ def _of_columns(
     """Names and squares of columns, from the squares of the features `held` that they became."""
     known: Any = model.columns or range(model.n_features)
     if model.table is not None:
-        record = TableRecord.from_json(model.table, "the model", model.columns, model.n_features)
+        record = TableRecord.from_json(model.table)
         known = [column for _, column in record.columns_of_features]
     names = [str(known[j]) for j in held.tolist()]
     if model.table is None:

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import lzma
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -63,14 +62,6 @@ def flipped(folder):
     content[content.index(np.float64(50).tobytes()) + 5] ^= 1
     path.write_bytes(content)
     return path.name
-
-
-def odd_record(folder):
-    """A converted table whose record of its columns makes no sense."""
-    convert_files(["other.csv"], folder / "odd.h5", **Y)
-    with h5py.File(folder / "odd.h5", "a") as file:
-        file.attrs["table"] = np.bytes_('{"label": "y"}')
-    return "other.csv"
 
 
 NAMED = {**Y, "names": ["x", "y"], "format": "csv"}
@@ -185,7 +176,6 @@ FILES = [
     (["table.h5"], {"like": "table.h5"}, "converted file already: .*convert its input"),
 ]
 OF_LIKE = [
-    (odd_record, {"like": "odd.h5"}, r"odd\.h5 is damaged: its record .* makes no sense"),
     ("1 1:1\n", {"like": "x.h5", "log1p": True}, r"comes from x\.h5 here; leave it out"),
     ("1 1:1\n", {"like": "data"}, r"data is LIBSVM text; convert it first"),
     ("y,a,b\n1,5,6\n", {"like": "text.h5", "format": "csv"}, "does not say how the columns"),

@@ -4,6 +4,7 @@ This second, independent implementation of the layout shows mistakes that reader
 share.
 """
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,4 +57,8 @@ def _write(path: Path, X: Float32Array, y: AnyArray, write_rows: Callable[[Any],
         file["mean"] = exact.mean(axis=0)
         file["y"] = y
         file["row"] = np.arange(len(X))[::-1].astype(np.int64)
+        for name in ("X", "X/data", "X/indices", "X/indptr", "y", "row", "mean"):
+            if isinstance(file.get(name), h5py.Dataset):
+                sums = file.create_dataset(f"checksums/{name}", data=[zlib.crc32(file[name][...])])
+                sums.attrs["length"] = len(file[name])
     return path
