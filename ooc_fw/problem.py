@@ -289,6 +289,13 @@ def relative_gap(rho: float, least_gradient: float) -> float:
     return max(1.0 - least_gradient / rho, 0.0) if rho < math.inf else math.inf
 
 
+def objective_gap(rho: float, squared_norm: float, loss: float) -> float:
+    """(P - D) / P, at least 0, for w / rho; `loss` is the sum of C_i times its squared slacks."""
+    dual = 0.5 / rho
+    primal = 0.5 * squared_norm / rho**2 + 0.5 * loss
+    return 1.0 - dual / primal if primal > dual else 0.0
+
+
 def relative_target(tol: float) -> float:
     """The gap (P - D) / P of the objective that corresponds to a relative gap `tol`.
 

@@ -21,7 +21,8 @@ from ooc_fw.data.rows import Float64Array, Int8Array, Int64Array, Rows, take_row
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.problem import relative_gap
+from ooc_fw.options import LEAST
+from ooc_fw.problem import objective_gap, relative_gap
 from ooc_fw.solver.kernel_rows import GrowingArray, GrowingRows, KernelRows, value_type
 from ooc_fw.solver.systems import LARGEST_SYSTEM, Minimum, never
 
@@ -125,6 +126,13 @@ class ActiveSet:
     def relative_gap(self) -> float:
         """Relative duality gap of the problem restricted to the vertices."""
         return relative_gap(self.rho, float(self.grad.min()))
+
+    def objective_gap(self, bias_share: float) -> float:
+        """(P - D) / P of the problem restricted to the vertices; `bias_share` is that of rho."""
+        rho = max(LEAST, self.rho - bias_share)
+        slacks = np.maximum(0.0, 1.0 - (self.plain_grad - bias_share) / rho)
+        loss = float((self.penalties * slacks**2).sum())
+        return objective_gap(rho, self.squared_norm() - bias_share, loss)
 
     @property
     def support(self) -> npt.NDArray[np.intp]:

@@ -35,7 +35,7 @@ from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.gradients import in_float64
 from ooc_fw.options import LEAST
-from ooc_fw.problem import BinaryProblem
+from ooc_fw.problem import BinaryProblem, objective_gap
 from ooc_fw.solver.active_set import ActiveSet
 from ooc_fw.solver.plan import few_rows
 
@@ -178,10 +178,7 @@ class Blocks:
         self._n_rounds += 1
         active = self._active
         active.keep(active.support)
-        rho = self._stated_rho
-        dual = 0.5 / rho
-        primal = 0.5 * (active.squared_norm() - self._bias_share) / rho**2 + 0.5 * self._loss
-        return 1.0 - dual / primal if primal > dual else 0.0
+        return objective_gap(self._stated_rho, active.squared_norm() - self._bias_share, self._loss)
 
     # -- the blocks of a round -------------------------------------------------------------------
 

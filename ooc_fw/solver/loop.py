@@ -68,6 +68,7 @@ logger = logging.getLogger(__name__)
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
 _FULL = 0.7  # share of the room for kernel values that the vertices of a run may come to fill
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
+_MANY_VERTICES = 2_000  # with fewer of them, the last steps to a small gap cost little
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
 _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
 _SURE = 0.7  # share of what a certificate allows at which an estimate is worth a pass
@@ -182,7 +183,7 @@ class _Loop(Run):
             self.idle_rounds += 1
             tolerance = self.stopping.relative_tolerance(active.rho)
             passed = active.relative_gap() <= self.stopping.target(active.rho)
-            passed = passed or self.blocks is not None
+            passed = passed or self.blocks is not None or self._near_best()
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if self.full else Status.SAMPLED
 
@@ -217,6 +218,8 @@ class _Loop(Run):
             self.begin_blocks()
         if self.blocks is not None:
             return not last and self._round(self.blocks)
+        if self._near_best():
+            return True
         candidates, passed = self._ask_oracle()
         if candidates.n_scanned == 0 and self.active.quantised and not self.renewed:
             # The oracle adds no more vertices, and the kernel values are rounded to 16 bits.
@@ -230,6 +233,26 @@ class _Loop(Run):
         if not passed and not last:
             self._step(candidates)
         return passed
+
+    def _near_best(self) -> bool:
+        """Whether the objective seems near enough to the best: rows outside were seen once."""
+        if not (self._ends_early and self.oracle.seen_all):
+            return False
+        target = _SURE * relative_target(self._target_gap())
+        return self.active.objective_gap(self.problem.bias_share) <= target
+
+    @property
+    def _ends_by_objective(self) -> bool:
+        """Whether a certificate of the objective may end the run."""
+        certified = self.options.certify and not self.problem.partial
+        return certified and self.options.stopping == "relative"
+
+    @property
+    def _ends_early(self) -> bool:
+        """Whether training ends by the objective of the vertices, before the worst row's gap."""
+        return (
+            self._ends_by_objective and len(self.active) > _MANY_VERTICES and self.rule.takes_many
+        )
 
     def _walk(self, last: bool) -> bool:
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
@@ -329,7 +352,12 @@ class _Loop(Run):
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
         # The step ends at a share of the violation just seen, or a little below the target.
-        wanted_gap = max(0.3 * relative_gap(self.active.rho, worst), 0.8 * self._target_gap())
+        seen_gap = relative_gap(self.active.rho, worst)
+        wanted_gap = max(0.3 * seen_gap, 0.8 * self._target_gap())
+        if self._ends_early:
+            # The gap of the objective is about the square of the gap of the worst row.
+            enough = 0.5 * math.sqrt(relative_target(self._target_gap()))
+            wanted_gap = max(wanted_gap, min(enough, 0.5 * seen_gap))
         ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
         steps = self.rule.step(self.active, ends)
         self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
@@ -433,7 +461,7 @@ class _Loop(Run):
         By the relative gap the objective is at most about twice the tolerance above the best one.
         """
         stated = certificate.without_bias(self.problem.bias_share)
-        if self.options.stopping == "relative" and not self.problem.partial:
+        if self._ends_by_objective:
             target = relative_target(self.options.tol)
             if stated.objective_gap <= target:
                 return True

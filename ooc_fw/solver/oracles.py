@@ -81,6 +81,11 @@ class LMO(ABC):
         """How many times as many rows there are as the oracle has seen."""
         return 1.0
 
+    @property
+    def seen_all(self) -> bool:
+        """Whether looks at many rows have seen all of them, so that few violators are unknown."""
+        return False
+
     @abstractmethod
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         """Look at rows, and propose those with the least gradients if they beat the active set."""
@@ -319,6 +324,10 @@ class BlockLMO(SampledLMO):
     @property
     def growth(self) -> float:
         return self._source.n_rows / max(1, self._source.n_rows - max(0, self._unseen))
+
+    @property
+    def seen_all(self) -> bool:
+        return self._unseen <= 0
 
     def retire(self) -> None:
         """Propose nothing more: certifying passes find the violators."""

@@ -306,3 +306,18 @@ def test_refusals(kernel, options, words):
     problem = rbf(n_rows=40)
     with pytest.raises(InputError, match=words):
         solve(problem.X, problem.y, kernel, TrainOptions(**options))
+
+
+def test_training_on_noisy_rows_ends_by_the_objective():
+    """The gap of the worst row is still large then, and would take many more steps."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4)).astype(np.float32)
+    y = np.where(X[:, 0] + rng.normal(size=len(X)) > 0, 1, -1).astype(np.int8)
+    kernel = make_kernel("rbf", gamma=0.5)
+    solution = solve(X, y, kernel, TrainOptions(C=10.0))
+    assert solution.status is Status.CONVERGED
+    assert len(solution.rows) > 2000
+    assert 1 - solution.dual / solution.primal <= relative_target(1e-3)
+    assert solution.certified_gap > 0.01
+    best = solve(X, y, kernel, TrainOptions(C=10.0, tol=1e-5)).objective
+    assert solution.objective * solution.dual / solution.primal <= best <= solution.objective
