@@ -47,7 +47,7 @@ _WEIGHTS_OF_ROWS = (
 )
 _ADVICE = "give the file it was trained on"
 
-_SAME = 1e-9  # relative difference of two penalties, or of two weights, that may be rounding
+_SAME = 1e-9  # relative difference of two weights that may be rounding
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,6 @@ def certify_model(
 ) -> ModelCertificate:
     """Certify a model over its training rows; see `Model.certify`."""
     exact = model.kind == "exact"
-    demand(penalties is None or not exact, "an exact model holds its penalties; leave them out")
     source = suited(model, source)
     if penalties is not None:
         penalties = check_sample_weight(penalties, source.n_rows)
@@ -111,7 +110,7 @@ def certify_model(
         source = SubsetSource(source, rows)
     problem = _problem_of(model, source, penalties)
     _check_training_rows(model, source, problem.row_classes)
-    if "weight" in source.beside or not exact:
+    if problem.penalties is not None or "weight" in source.beside or not exact:
         problem = _with_penalties(problem, model)
     elif model.penalties is not None:
         # Without the penalties of all rows only the gap of the worst row is certified.
@@ -225,32 +224,27 @@ def _certify_span(
 def _with_penalties(problem: Any, model: Trained) -> Any:
     """The problem with the penalties of all rows, which are those of training; or InputError.
 
-    They are given, or follow from the weights in the file, or all rows of a class have the same.
+    They follow from weights of the rows, which are given or in the file and of which a factor for
+    each class has no effect; without weights, all rows of a class have the same penalty.
     """
-    given = problem.penalties
     stored = problem.source.beside.get("weight")
+    values = problem.penalties
+    if values is None and stored is not None:
+        values = np.asarray(stored[0 : problem.source.n_rows])
     known: Any = (model.class_penalties, model.penalty_sums)
     if model.penalties is None:
-        if given is None and stored is None:
+        if values is None:
             return problem
         known = (np.full(problem.row_classes.max() + 1, model.C), 0.0)
-    demand(known[1] is not None, "an older version trained the model with weights; train it again")
     words = f"the weights in {problem.source.name} differ from those in training; {_ADVICE}"
-    if given is not None:
-        words = "the penalties differ from those in training: give C times the weight of each row"
-        values = given
-    elif stored is not None:
-        values = np.asarray(stored[0 : problem.source.n_rows])
-    else:
+    if values is None:
         words = _WEIGHTS_OF_ROWS
         values = np.ones(problem.source.n_rows)
     demand((values > 0).all(), words)
     of_class, sums = penalties_of_classes(replace(problem, penalties=values))
     factors = known[0] / of_class
     fits = np.abs(sums - known[1]) <= _SAME * len(values)
-    expected = factors if given is None else 1.0  # the file does not tell weights of classes
-    if given is None and model.penalties is None:
-        expected = model.C
-    fits &= np.abs(factors / expected - 1) <= _SAME
+    if model.penalties is None and problem.penalties is None:
+        fits &= np.abs(of_class - 1) <= _SAME  # equal weights in the file stand for another C
     demand(fits.all(), words)
     return replace(problem, penalties=factors[problem.row_classes] * values)

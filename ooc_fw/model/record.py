@@ -232,7 +232,8 @@ class Model(Trained):
         """Certify the gap of the model by a pass over its training rows.
 
         `X` has all training rows in their order, and `y` their labels or targets; None takes those
-        in the file `X`. Landmark models that were trained with weights of rows need `penalties`.
+        in the file `X`. Landmark models that were trained with weights of rows need `penalties`:
+        C times the weight of each row, or these weights.
         InputError is raised if `X` has other rows or cannot be read, or if penalties are unknown.
         `on_rows` receives the number of rows that are done.
         """

@@ -134,13 +134,11 @@ def draw_measures(measures: dict[str, Any], seen: Any) -> Figure:
     ranked = measures.get("roc_auc") is not None
     likely = seen.chances is not None
     with _drawing((max(4.0, side),) * 2, 1 + 2 * ranked + likely) as (figure, axes):
-        look = {"cmap": "Blues", "colorbar": False, "xticks_rotation": "vertical"}
+        look = {"cmap": "Blues", "colorbar": not few, "xticks_rotation": "vertical"}
         matrix.plot(ax=axes[0], include_values=few, im_kw={"vmin": 0.0, "vmax": 1.0}, **look)
         for text, count in zip(np.ravel(matrix.text_ if few else ()), counts.flat, strict=False):
             text.set_text(f"{count:,}")
             text.set_fontsize("small")
-        if not few:
-            figure.colorbar(matrix.im_, ax=axes[0], shrink=0.7)
         axes[0].grid(visible=False)
         axes[0].set_ylabel("True label (colour: share of its rows)")
         said = {"Accuracy": "accuracy", "Balanced accuracy": "balanced_accuracy"}
