@@ -7,16 +7,18 @@ need not know how they are stored. HDF5 itself has checksums for attributes, typ
 
 from __future__ import annotations
 
-import json
+import os
 import zlib
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.arrays import ReadArray, check_storage
+from ooc_fw.data.arrays import ReadArray
+from ooc_fw.data.formats import open_bytes
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
@@ -24,7 +26,7 @@ FORMAT_VERSION = 1  # newest layout of converted files that this version reads
 # Bytes of a stretch. It is short enough that a read of a few hundred kilobytes is checked at little
 # extra cost, and long enough that checksums take only a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10
-CONTENT = "content_crc32"  # attribute of the root of a small file: a checksum of all its content
+_SEAL_BYTES = 4  # bytes of the checksum at the end of a model; HDF5 ignores what follows its own
 # Oldest and newest HDF5 format for the structures of a file; older formats have no checksums.
 LIBRARY_VERSIONS = ("v110", "v110")
 # Arrays with one number per column. Every opening of a file checks them.
@@ -147,43 +149,20 @@ def read_checksums(root: Any) -> dict[str, Checksums]:
     return sums
 
 
-def content_crc32(root: Any) -> int:
-    """Checksum of all arrays and attributes below a group, except the attribute `CONTENT`.
+def seal(content: BytesIO) -> None:
+    """Append a checksum to the content of a file."""
+    total = zlib.crc32(content.getbuffer())
+    content.seek(0, os.SEEK_END)
+    content.write(total.to_bytes(_SEAL_BYTES, "little"))
 
-    If an attribute has a variable length, only its name counts. InputError is raised for links,
-    which the sum would leave out, and for arrays that are compressed or incomplete.
-    """
+
+def check_seal(path: str) -> None:
+    """Raise DamageError unless a file ends with the checksum of all that comes before."""
     total = 0
-
-    def foreign(name: str, link: Any) -> str | None:
-        return None if isinstance(link, h5py.HardLink) else name
-
-    def add(name: str, node: Any) -> None:
-        nonlocal total
-        if name:
-            total = zlib.crc32(repr(name).encode(), total)
-        content: dict[str, object] = {}
-        for key in {*node.attrs} - {CONTENT}:
-            dtype = node.attrs.get_id(key).dtype
-            content[key] = None if dtype.kind == "O" else [dtype.str, node.attrs[key]]
-        text = json.dumps(content, sort_keys=True, default=_plain)
-        total = zlib.crc32(text.encode(), total)
-        if isinstance(node, h5py.Dataset):
-            check_storage(node)
-            if node.id.get_storage_size() < node.nbytes:
-                raise InputError(f"{name!r} is compressed, which no such file is")
-            total = zlib.crc32(json.dumps([node.dtype.str, [*node.shape]]).encode(), total)
-            step = stretch_length(max(1, node.nbytes // max(1, len(node))))
-            for start in range(0, len(node), step):
-                total = zlib.crc32(np.ascontiguousarray(node[start : start + step]).data, total)
-
-    if (link := root.visititems_links(foreign)) is not None:
-        raise InputError(f"{link!r} is a link to something else")
-    add("", root)
-    root.visititems(add)
-    return total
-
-
-def _plain(value: Any) -> object:
-    """Form that JSON can write of bytes, or of a number or array of numpy."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()
+    with open_bytes(path) as file:
+        n_left = os.path.getsize(path) - _SEAL_BYTES
+        while n_left > 0 and (part := file.read(min(n_left, STRETCH_BYTES))):
+            total = zlib.crc32(part, total)
+            n_left -= len(part)
+        if file.read() != total.to_bytes(_SEAL_BYTES, "little"):
+            raise DamageError("it does not match its checksum; restore a copy or train again")

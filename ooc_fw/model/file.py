@@ -1,7 +1,7 @@
 """The model file: HDF5 of a few megabytes; reading it runs no code.
 
-``ooc-fw help files`` describes the layout. The attribute ``content_crc32`` is a checksum of the
-whole content. It is compared on loading, so what follows trusts the arrays and their types.
+``ooc-fw help files`` describes the layout. The last bytes are a checksum of all others. It is
+compared on loading, so what follows trusts the arrays and their types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from ooc_fw.data.containers import open_file, open_rows
-from ooc_fw.data.converted import CONTENT, content_crc32
+from ooc_fw.data.converted import check_seal, seal
 from ooc_fw.data.formats import COLUMNS, as_bytes, as_text, get_texts
 from ooc_fw.data.labels import Classes
 from ooc_fw.data.rows import CSRRows
@@ -30,7 +30,7 @@ from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 Record = TypeVar("Record", bound=Trained)
 
-FORMAT = 5  # older formats are refused
+FORMAT = 6  # older formats are refused
 
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
@@ -80,7 +80,7 @@ def content_of(model: Trained) -> bytes:
         for name in NUMBERS:
             group[name] = model.numbers(name)
         group["negative"], group["positive"] = model.sides.T
-        file.attrs[CONTENT] = np.uint32(content_crc32(file))
+    seal(content)
     return content.getvalue()
 
 
@@ -111,8 +111,7 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     words = f"its format is {version} and this ooc-fw reads {FORMAT}"
     demand(version <= FORMAT, f"{words}; update ooc-fw")
     demand(version == FORMAT, f"{words}; train it again")
-    if content_crc32(file) != attributes[CONTENT]:
-        raise DamageError("it does not match its checksum; restore a copy or train again")
+    check_seal(file.filename)
     with open_rows(file["support_vectors"]) as source:
         vectors = source.read(0, source.n_rows)
     kernel = make_kernel(

@@ -82,16 +82,15 @@ SPARSE = {"sparse": True, "scaling": minmax()}
 DAMAGE = "does not match its checksum"
 
 EDITS = [
-    ({}, put("@format_version", 9), "its format is 9 and this ooc-fw reads 5; update"),
-    ({}, put("@format_version", 2), "its format is 2 and this ooc-fw reads 5; train it again"),
+    ({}, put("@format_version", 9), "its format is 9 and this ooc-fw reads 6; update"),
+    ({}, put("@format_version", 2), "its format is 2 and this ooc-fw reads 6; train it again"),
     ({}, put("@kernel", None), "holds something else"),
     ({}, put("@kernel", "other"), DAMAGE),
     ({}, put("@status", "fine"), DAMAGE),
     ({}, put("@C", math.nan), DAMAGE),
     ({}, put("@C", None), DAMAGE),
-    ({}, put("@content_crc32", None), "is not a model file, or is damaged"),
     ({}, put("machines/beta", None), DAMAGE),
-    ({}, compress, "is compressed, which no such file is"),
+    ({}, compress, DAMAGE),
     ({}, put("rows", [0, 1, 2, 2]), DAMAGE),
     ({}, put("classes", np.arange(3.0)), DAMAGE),
     ({}, put("machines/positive", [0]), DAMAGE),
@@ -166,18 +165,13 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, part):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_bit_anywhere_in_a_model_is_found_or_harmless(tmp_path, sparse):
-    path, draw, n_found = tmp_path / "model.h5", random.Random(0), 0
+def test_a_bit_anywhere_in_a_model_is_found(tmp_path, sparse):
+    path, draw = tmp_path / "model.h5", random.Random(0)
     make_model(random_rows(40), scaling=minmax(), sparse=sparse).save(path)
     good = path.read_bytes()
     for place in draw.sample(range(len(good)), 25):
         data = bytearray(good)
         data[place] ^= 1 << draw.randrange(8)
         path.write_bytes(data)
-        try:
-            load_model(path).save(path)
-        except InputError:
-            n_found += 1
-        else:
-            assert path.read_bytes() == good, place
-    assert n_found > 5
+        with pytest.raises(InputError, match=r"model\.h5 is not a (usable )?model"):
+            load_model(path)
