@@ -421,7 +421,6 @@ class ActiveSet:
         grad = self.grad.astype(np.float32) if narrow else self.grad
         vertices = core.Vertices(self.alpha, grad, self.diag, self.labels)
         counts = np.zeros(rules.N_COUNTS, dtype=np.int64)
-        moved = False
         at_once = max(1, min(_MOST_STEPS, int(_STEP_WORK / len(self))))
         while True:
             rows.clock += 1  # the next step uses its kernel rows after those just fetched
@@ -431,19 +430,18 @@ class ActiveSet:
                 rules.Rule.CORRECTIVE, vertices, rows.block, rows.clock, limits, counts
             )
             taken = int(counts[rules.PAIRWISE])
-            moved = moved or taken > 0
             steps += taken
             drops += int(counts[rules.DROPS])
             rows.clock += taken
+            if taken > 0:
+                self.grad[:] = grad
+                self.rho = float(self.alpha @ self.grad)
             if is_late():
                 break
             if missing >= 0:
                 self.fetch(missing, grad)
             elif taken < limits.most or steps >= max_steps:
                 break
-        if moved:
-            self.grad[:] = grad
-            self.rho = float(self.alpha @ self.grad)
         return steps, drops
 
     def _solve_systems(

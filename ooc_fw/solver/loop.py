@@ -236,7 +236,8 @@ class _Loop(Run):
 
     def _near_best(self) -> bool:
         """Whether the objective seems near enough to the best: rows outside were seen once."""
-        if not (self._ends_early and self.oracle.seen_all):
+        useful = self._ends_by_objective and self.options.certify and self.oracle.seen_all
+        if not useful or len(self.active) <= _MANY_VERTICES:
             return False
         target = _SURE * relative_target(self._target_gap())
         return self.active.objective_gap(self.problem.bias_share) <= target
@@ -244,15 +245,7 @@ class _Loop(Run):
     @property
     def _ends_by_objective(self) -> bool:
         """Whether a certificate of the objective may end the run."""
-        certified = self.options.certify and not self.problem.partial
-        return certified and self.options.stopping == "relative"
-
-    @property
-    def _ends_early(self) -> bool:
-        """Whether training ends by the objective of the vertices, before the worst row's gap."""
-        return (
-            self._ends_by_objective and len(self.active) > _MANY_VERTICES and self.rule.takes_many
-        )
+        return self.options.stopping == "relative" and not self.problem.partial
 
     def _walk(self, last: bool) -> bool:
         """Take steps on all rows in one compiled call, and report; whether the gap passes."""
@@ -352,13 +345,12 @@ class _Loop(Run):
             self.active.add(candidates.row_ids, candidates.rows, candidates.labels)
             worst = float(np.median(candidates.grads))
         # The step ends at a share of the violation just seen, or a little below the target.
-        seen_gap = relative_gap(self.active.rho, worst)
-        wanted_gap = max(0.3 * seen_gap, 0.8 * self._target_gap())
-        if self._ends_early:
-            # The gap of the objective is about the square of the gap of the worst row.
-            enough = 0.5 * math.sqrt(relative_target(self._target_gap()))
-            wanted_gap = max(wanted_gap, min(enough, 0.5 * seen_gap))
-        ends = Effort(wanted_gap, lambda: self.interrupt.noted is not None or self.is_over())
+        wanted_gap = max(0.3 * relative_gap(self.active.rho, worst), 0.8 * self._target_gap())
+
+        def is_over() -> bool:
+            return self.interrupt.noted is not None or self.is_over() or self._near_best()
+
+        ends = Effort(wanted_gap, is_over)
         steps = self.rule.step(self.active, ends)
         self._note(steps, wanted_gap, grown=bool(self.active.alpha[before:].any()))
         self.rule.prune(self.active)
