@@ -116,7 +116,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     gap = format_gap(result["certified_gap" if certified else "sampled_gap"])
     kind = "certified over all rows" if certified else "over the rows drawn last, not certified"
     if certified and result["n_weighted"] is not None:
-        kind = "certified over all rows with a weight"
+        kind = f"certified over the {result['n_weighted']} rows that it learns"
     if result["gap_scope"] == "span":
         kind = f"{common.span_of(result)}, {kind}"
     if "classifiers" in result:

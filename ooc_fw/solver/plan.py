@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from ooc_fw.data.parallel import Workers, borrow_workers
-from ooc_fw.data.rows import AnyArray
+from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sampling import Sampler, choose_sampler
 from ooc_fw.data.sources import CHUNK_BYTES, RowSource, stretches
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
@@ -50,11 +51,21 @@ class Plan:
     method: str = ""  # one line: the method and oracle of an exact model, and why
     quantised: bool = False  # whether kernel values between vertices begin in 16 bits
     grows: bool = False  # whether landmarks are added as long as a time limit allows
+    kernel: Kernel | None = None  # that held-out rows chose; None: the kernel of the problem
+    rows: Int64Array | None = None  # increasing numbers of the rows to learn; None for all
 
     @property
     def landmarks(self) -> int | None:
         """Number of landmarks; None for an exact model."""
         return self.memory.landmarks or None
+
+    def applied_to(self, problem: Any) -> Any:
+        """The problem with the kernel and the rows of the plan."""
+        if self.kernel is not None:
+            problem = replace(problem, kernel=self.kernel)
+        if self.rows is not None:
+            problem = problem.subset(SubsetSource(problem.source, self.rows), self.rows)
+        return problem
 
     def with_options(self, **changes: Any) -> Plan:
         """The plan with other options; no other part of it depends on these."""

@@ -115,6 +115,8 @@ class Resumed:
                 f"the checkpoint {self.path} is of {kind}; leave out {given}, or train without "
                 f"--resume"
             )
+        if getattr(options, "gamma", None) == "auto":  # which held-out rows may have chosen
+            options = replace(options, gamma=self.model.kernel.gamma)  # type: ignore[call-arg]
         if before is None:
             return replace(options, landmarks=None, exact=True)
         return replace(options, landmarks=max(before, START_ROWS), exact=False)

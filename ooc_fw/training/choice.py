@@ -1,7 +1,9 @@
 """Decides whether a model is exact or has landmarks, and how many: `plan_model`.
 
 An exact model pays off if it has few support vectors. Exact models of samples show how many it
-would have. With a time limit, the number of landmarks doubles until the time is over.
+would have. If there are many, rows that no model learned compare an exact model of a sample with
+landmarks that learn from more rows, and choose gamma. With a time limit, the number of landmarks
+doubles until the time is over.
 """
 
 from __future__ import annotations
@@ -11,20 +13,22 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.rows import rows_bytes
+from ooc_fw.data.rows import Int64Array, rows_bytes
 from ooc_fw.data.sampling import choose_sampler
 from ooc_fw.data.sources import RowSource, rows_source
+from ooc_fw.data.views import SubsetSource
+from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
-from ooc_fw.model.machines import union_of_rows
+from ooc_fw.model.machines import PairSolution, union_of_rows
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import Problem
-from ooc_fw.solver.plan import Plan, Session, plan_exact, sizes_of, workload
+from ooc_fw.problem import ClassificationProblem, Problem
+from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
 from ooc_fw.solver.state import Status
-from ooc_fw.system.errors import InputError, OutOfTimeError
+from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
 from ooc_fw.system.memory import (
     MemoryPlan,
     OverLimitError,
@@ -35,7 +39,7 @@ from ooc_fw.system.memory import (
     plan_memory,
 )
 from ooc_fw.training.pairs import train_exact
-from ooc_fw.training.tasks import takes_all_rows
+from ooc_fw.training.tasks import model_of, takes_all_rows
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +53,12 @@ each class needs matrices of its own between the landmarks."""
 FIRST_SHARE = 0.6
 """Share of a time limit for the model itself, if held-out rows need the rest."""
 
-_EXACT_VALUES = 6e10
-"""Rows times support vectors up to which an exact model takes about as long as `LANDMARKS`: six
-rounds of blocks compute these kernel values once each."""
+_QUICK_VALUES = 1e10
+"""Rows times support vectors up to which an exact model takes no longer than a comparison saves."""
+
+_EXACT_VALUES = 1e11
+"""Rows times support vectors up to which an exact model takes all rows, if it is the better kind:
+about as long as landmarks may take. Six rounds of blocks compute these kernel values once each."""
 
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples; the second sample is solved only if the first one does not decide."""
@@ -60,6 +67,10 @@ _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for mor
 _FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
 _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
 _SAMPLE_TIME = 0.1  # share of the remaining time that a sample may take
+_SAMPLE_TOL = 1e-2  # relative gap of models of samples
+_COMPARISON_MODELS = 30  # times the first one that a comparison may take
+_GAMMA_STEP = 4.0  # between the gammas that are compared
+_COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -111,8 +122,8 @@ def _usual_landmarks(work: Workload) -> int:
 
 
 def most_support(n_rows: int) -> int:
-    """Number of support vectors up to which an exact model of so many rows is worth its time."""
-    return max(MOST_SUPPORT, int(_EXACT_VALUES / n_rows))
+    """Number of support vectors up to which an exact model of so many rows needs no comparison."""
+    return n_rows if n_rows**2 <= _QUICK_VALUES else MOST_SUPPORT
 
 
 # -- the choice ----------------------------------------------------------------------------------
@@ -143,10 +154,11 @@ def why_exact(options: TrainOptions) -> str | None:
 def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Plan:
     """Plan the model of any task: whether it is exact or has landmarks.
 
-    It has landmarks if the user asks for them, if the exact model would have more support vectors
-    than `most_support` or than memory holds, or if it would take far longer than the time limit.
-    A method of exact models, or another stopping test, makes it exact. A regression always has
-    landmarks; if there are few rows, all of them are landmarks.
+    It has landmarks if the user asks for them, or if the exact model would have more support
+    vectors than `most_support` or than memory holds, or would take longer than the time limit, and
+    if held-out rows do not prefer an exact model of as many rows as fit. A method of exact models,
+    or another stopping test, makes it exact. A regression always has landmarks; if there are few
+    rows, all of them are landmarks.
 
     OverLimitError if the memory limit is too small; InputError for options without meaning.
     """
@@ -167,28 +179,70 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     if memory.landmarks:
         why = ": an exact model does not fit into memory"
         return plan_span(problem, options, session, None, why)
-    most = most_support(n_rows)
     # Blocks give half of the memory for kernel values to further vertices: `Run.begin_blocks`.
     room = memory.max_vertices + memory.kernel_values // 2 // memory.work.vertex_bytes
-    if room < min(most, n_rows):
-        most = int(0.8 * room)  # the rest is for vertices that come and go
+    room = (
+        n_rows if room >= n_rows else int(0.8 * room)
+    )  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"
-    if n_rows > most or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
+    enough = min(most_support(n_rows), room)
+    if n_rows > enough or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
         expected, basis, seconds = expect_support(
-            problem, within, session, most, memory.max_vertices
+            problem, within, session, enough, memory.max_vertices
         )
         why = f"{basis}, so that about {expected} are expected of {n_rows} rows"
         left = session.deadline(options).left() * (FIRST_SHARE if problem.holds_out else 1.0)
-        if expected > most or seconds > left:
-            limit = f"more than {most}" if expected > most else "too many for the time limit"
-            way_out = f": {why}, {limit}; --exact takes the optimum"
-            try:
-                return plan_span(problem, options, session, None, way_out)
-            except OverLimitError:
-                why = "there is no memory for landmarks"
+        if expected > enough or seconds > left:
+            limit = f"more than {enough}" if expected > enough else "too many for the time limit"
+            most_values = _EXACT_VALUES if problem.task == "classification" else 0
+            values = min(most_values / n_rows / expected, left / seconds)
+            # Both rows and support vectors of a part are a share of all.
+            share = min(1.0, math.sqrt(values), room / expected)
+            return _plan_many(problem, within, session, f"{why}, {limit}", share)
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
+
+
+def _plan_many(
+    problem: Any, options: TrainOptions, session: Session, why: str, share: float
+) -> Plan:
+    """Plan a model whose exact form has too many support vectors, or would take too long.
+
+    Held-out rows choose between landmarks and an exact model of a `share` of the rows. A checkpoint
+    belongs to all rows, so that it needs landmarks if the share is below 1.
+    """
+    n_part = int(share * problem.source.n_rows)
+    comparable = isinstance(problem, ClassificationProblem) and n_part > 4 * SAMPLE_ROWS[1]
+    found = None
+    if comparable and (share == 1 or session.checkpoint is None):
+        found = compare(problem, options, session)
+    if found is not None:
+        problem = replace(problem, kernel=found.kernel)
+        if found.exact:
+            return _plan_part(problem, options, session, n_part, found)
+        why = f"{why}; {found.words}"
+    try:
+        plan = plan_span(problem, options, session, None, f": {why}; --exact takes the optimum")
+    except OverLimitError:
+        kind = f"exact: {why}, but there is no memory for landmarks"
+        plan = plan_exact(problem, options, session, kind=kind)
+    return replace(plan, kernel=problem.kernel)
+
+
+def _plan_part(
+    problem: Any, options: TrainOptions, session: Session, n_part: int, found: Compared
+) -> Plan:
+    """Plan an exact model of `n_part` random rows, or of all."""
+    source = problem.source
+    kind = f"exact: {found.words}"
+    if n_part == source.n_rows:
+        return replace(plan_exact(problem, options, session, kind=kind), kernel=problem.kernel)
+    ids = _random_rows(problem, n_part, options.seed)
+    part = problem.subset(SubsetSource(source, ids), ids)
+    kind += f"; it learns {len(ids)} of {source.n_rows} rows, --exact learns all"
+    plan = plan_exact(part, options, session, kind=kind)
+    return replace(plan, kernel=problem.kernel, rows=ids)
 
 
 # -- samples -------------------------------------------------------------------------------------
@@ -231,34 +285,136 @@ def _solve_sample(
     problem: Problem, size: int, options: TrainOptions, session: Session
 ) -> tuple[int, int, bool]:
     """Train on a sample: its rows, its support vectors, and whether the time was too short."""
+    ids = _random_rows(problem, size, options.seed)
+    if options.max_time is not None:
+        left = session.deadline(options).left()
+        options = replace(options, max_time=max(1e-9, _SAMPLE_TIME * left))
+    try:
+        pairs = _train_sample(_loaded(problem, ids), options, problem)
+    except OutOfTimeError:
+        return len(ids), len(ids), True
+    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
+    return len(ids), len(union_of_rows(pairs)), late
+
+
+def _random_rows(problem: Problem, size: int, seed: int) -> Int64Array:
+    """Increasing numbers of `size` random rows, and of a row of each class that they lack."""
     source = problem.source
     codes = problem.row_classes
     stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
-    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(options.seed))
-    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])  # add one row of these classes
-    ids = np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
-    small = rows_source(source.take(ids), source.name)
-    sample: Any = problem.subset(small, ids)
-    held = small.decoded_bytes + codes.nbytes + source.in_memory * source.decoded_bytes
-    alone = Session(held=held)
-    wanted = TrainOptions(C=options.C, tol=1e-2, threads=options.threads)
+    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(seed))
+    return _with_all_classes(problem, ids)
+
+
+def _with_all_classes(problem: Problem, ids: Int64Array) -> Int64Array:
+    """The rows, increasing, and the first one of each class that they lack."""
+    codes = problem.row_classes
+    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])
+    return np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
+
+
+def _loaded(problem: Any, ids: Int64Array) -> Any:
+    """The problem of some rows, which are read into memory."""
+    return problem.subset(rows_source(problem.source.take(ids), problem.source.name), ids)
+
+
+def _train_sample(sample: Any, options: TrainOptions, whole: Problem) -> list[PairSolution]:
+    """Train exactly on some rows of the `whole` problem; KeyboardInterrupt after a signal."""
+    alone = _beside(whole, sample)
+    wanted = TrainOptions(
+        C=options.C, tol=_SAMPLE_TOL, threads=options.threads, max_time=options.max_time
+    )
     if options.memory_limit is not None:
         # The run needs at least as much memory later, since these rows may become its vertices.
         least = least_bytes(workload(sample, wanted, alone))
         wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
-    if options.max_time is not None:
-        left = session.deadline(options).left()
-        wanted = replace(wanted, max_time=max(1e-9, _SAMPLE_TIME * left))
-    try:
-        pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
-    except OutOfTimeError:
-        return len(ids), len(ids), True
-    solutions = [pair.solution for pair in pairs]
-    for solution in solutions:
-        if solution.signal is not None:
-            raise KeyboardInterrupt(solution.signal)
-    late = any(solution.status is Status.TIME_LIMIT for solution in solutions)
-    return len(ids), len(union_of_rows(pairs)), late
+    pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
+    for pair in pairs:
+        if pair.solution.signal is not None:
+            raise KeyboardInterrupt(pair.solution.signal)
+    return pairs
+
+
+def _beside(whole: Problem, sample: Problem) -> Session:
+    """A session for a sample, beside which the `whole` problem stays in memory."""
+    source = whole.source
+    held = sample.source.decoded_bytes + whole.row_classes.nbytes
+    return Session(held=held + source.in_memory * source.decoded_bytes)
+
+
+# -- comparison ----------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """The better of two kinds of models."""
+
+    exact: bool  # whether the exact model is better
+    kernel: Kernel  # with its best gamma
+    words: str  # the errors of both
+
+
+def compare(problem: Any, options: TrainOptions, session: Session) -> Compared | None:
+    """Compare an exact model of a sample with landmarks of four times as many rows.
+
+    Both compute about as many kernel values, and rows that neither learned judge them. If gamma is
+    "auto", it rises as long as the exact model gets better. None if the time is short.
+    """
+    began = time.perf_counter()
+    options = replace(options, landmarks=None, exact=False, tol=_SAMPLE_TOL)
+    within = replace(options, max_time=None)
+    n_pool = few_rows(problem.source, 5 * SAMPLE_ROWS[1])
+    pool = np.random.default_rng(options.seed).permutation(
+        _random_rows(problem, n_pool, options.seed)
+    )
+    n_each = len(pool) // 5
+    learned = _with_all_classes(problem, pool[n_each:])
+    more = _loaded(problem, learned)
+    few = _loaded(problem, _with_all_classes(problem, pool[-n_each:]))
+    judges = _loaded(problem, np.setdiff1d(pool[:n_each], learned))
+
+    def error_of(sample: Any, found: Any) -> float:
+        model = model_of(sample, options.C, found)
+        values = model.decision_function(judges.source, threads=options.threads, labels_only=True)
+        wrong = model.class_places(values) != judges.codes
+        return float(np.average(wrong, weights=judges.penalties))
+
+    def error_of_exact(kernel: Kernel) -> float:
+        sample = replace(few, kernel=kernel)
+        return error_of(sample, _train_sample(sample, within, problem))
+
+    def error_of_landmarks(kernel: Kernel) -> float:
+        sample = replace(more, kernel=kernel)
+        alone = _beside(problem, sample)
+        plan = plan_span(sample, within, alone, min(_COMPARED_LANDMARKS, len(learned)), "")
+        with DeferredInterrupt() as interrupt:
+            _, found = train_span(sample, plan, replace(alone, interrupt=interrupt))
+        if interrupt.noted is not None:
+            raise KeyboardInterrupt(interrupt.noted)
+        return error_of(sample, found)
+
+    kernels = [problem.kernel]
+    errors = [error_of_exact(problem.kernel)]
+    if _COMPARISON_MODELS * (time.perf_counter() - began) > session.deadline(options).left():
+        return None
+    free = getattr(options, "gamma", None) == "auto" and problem.kernel.shift_invariant
+    while free and errors[-1] == min(errors):
+        kernels.append(replace(kernels[-1], gamma=_GAMMA_STEP * kernels[-1].gamma))
+        errors.append(error_of_exact(kernels[-1]))
+    error = min(errors)
+    best = kernels[errors.index(error)]
+    if errors[-1] <= error + 2 * math.sqrt(error * (1 - error) / len(judges.codes)):
+        # It is not clearly worse, and the model of more rows bears a narrower kernel.
+        best = kernels[-1]
+    of_landmarks = {kernel: error_of_landmarks(kernel) for kernel in (problem.kernel, best)}
+    other = min(of_landmarks, key=lambda kernel: of_landmarks[kernel])
+    of_exact = errors[kernels.index(best)]
+    words = (
+        f"of {len(judges.codes)} new rows, an exact model of {len(few.codes)} rows errs on "
+        f"{100 * of_exact:.1f} % (gamma {best.gamma:.4g}), and {_COMPARED_LANDMARKS} landmarks of "
+        f"{len(learned)} rows err on {100 * of_landmarks[other]:.1f} % (gamma {other.gamma:.4g})"
+    )
+    exact = error < of_landmarks[other]
+    return Compared(exact, best if exact else other, words)
 
 
 # -- models with landmarks -----------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """From a problem to a model, for every task: `fit`.
 
 Tasks differ in what `ooc_fw.training.prepare` makes of the rows, in the training (`fit`), and in
-the meaning of a solution (`model_of`). To add a task, add a branch to each of these, and add its
-name to `ooc_fw.options.TASKS`.
+the meaning of a solution (`ooc_fw.training.tasks.model_of`). To add a task, add a branch to each of
+these, and add its name to `ooc_fw.options.TASKS`.
 
 Probabilities are sigmoids of decision values. On its own training rows a classifier is too good,
 and a sigmoid fitted to them would be too sure. So some rows are held out: classifiers like the
@@ -31,23 +31,20 @@ from ooc_fw.model.machines import (
     REST,
     PairSolution,
     fit_sigmoid,
-    union_of_rows,
     worst_gap,
 )
 from ooc_fw.model.prediction import decide
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import (
-    ClassificationProblem,
     NoveltyProblem,
     Problem,
     RegressionProblem,
-    penalties_of_classes,
     relative_target,
 )
 from ooc_fw.report.progress import EventLog
 from ooc_fw.solver.plan import Plan, Session
-from ooc_fw.solver.state import Solution, Status
+from ooc_fw.solver.state import Status
 from ooc_fw.system.errors import (
     DeferredInterrupt,
     InputError,
@@ -59,7 +56,7 @@ from ooc_fw.system.errors import (
 from ooc_fw.training.checkpoint import Resumed, saving
 from ooc_fw.training.choice import FIRST_SHARE, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
-from ooc_fw.training.tasks import fold_sizes, scaled, threshold_of, warn_of_novel
+from ooc_fw.training.tasks import fold_sizes, model_of, scaled, threshold_of, warn_of_novel
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +135,7 @@ def fit(
     if interrupt is None:
         with DeferredInterrupt() as own:
             return fit(problem, options, replace(session, interrupt=own), resumed, plan)
+    problem = plan.applied_to(problem)
     if problem.holds_out and plan.options.max_time is not None:
         plan = plan.with_options(max_time=FIRST_SHARE * plan.options.max_time)
     warm = None if resumed is None else resumed.start(problem, plan.options)
@@ -173,34 +171,6 @@ def fit(
         # `tune` compares many models, which are not certified.
         warn_of_novel(model, problem, plan.options)
     return fitted
-
-
-def model_of(problem: Any, C: float, found: Any) -> Model:
-    """Model of the weights that training has found: of one solution, or of those of all pairs."""
-    learned: dict[str, Any] = {"kernel": problem.kernel, "C": C, "n_rows": problem.source.n_rows}
-    on_landmarks = isinstance(found, LandmarkSolution)
-    if isinstance(found, Solution):
-        found = [PairSolution(0, 1, found)]
-    learned["penalties"] = problem.penalties
-    if problem.penalties is not None:
-        learned["class_penalties"], learned["penalty_sums"] = penalties_of_classes(problem)
-    if not on_landmarks and len(found) > 1:
-        learned["vectors"] = problem.source.take(union_of_rows(found))
-    if isinstance(problem, ClassificationProblem):
-        learned["classes"] = problem.classes
-    elif isinstance(problem, NoveltyProblem):
-        learned["offset"] = 1.0 if on_landmarks else found[0].solution.rho
-    else:
-        _, mean, spread = scaled(problem)
-        learned |= {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
-    model = Model.of(found, problem.source, **learned)
-    if problem.part is None:
-        return model
-    rows, n_rows = problem.part
-    weighted = np.zeros(n_rows, dtype=bool)
-    weighted[rows] = True
-    bits = np.packbits(weighted)
-    return replace(model, rows=rows[model.rows], weighted_rows=bits, n_rows=n_rows)
 
 
 def describe(fit: Fit) -> dict[str, Any]:

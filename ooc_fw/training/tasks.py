@@ -43,10 +43,19 @@ from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource, stretches
 from ooc_fw.data.views import SubsetSource
+from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.model.machines import PairSolution, union_of_rows
 from ooc_fw.model.prediction import DECISION_ACCURACY
 from ooc_fw.model.record import Model
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import EXACT_ROWS, NoveltyProblem, RegressionProblem
+from ooc_fw.problem import (
+    EXACT_ROWS,
+    ClassificationProblem,
+    NoveltyProblem,
+    RegressionProblem,
+    penalties_of_classes,
+)
+from ooc_fw.solver.state import Solution
 from ooc_fw.system.errors import InputError, format_label
 
 logger = logging.getLogger(__name__)
@@ -55,6 +64,37 @@ MOST_HELD_OUT = 20_000
 """Largest part of the rows to hold out; sources of at most so many rows have several parts."""
 
 _LARGEST_TARGET = 1e150  # a float64 can hold the sum of the squares of such targets
+
+
+# -- all tasks -------------------------------------------------------------------------------------
+
+
+def model_of(problem: Any, C: float, found: Any) -> Model:
+    """Model of the weights that training has found: of one solution, or of those of all pairs."""
+    learned: dict[str, Any] = {"kernel": problem.kernel, "C": C, "n_rows": problem.source.n_rows}
+    on_landmarks = isinstance(found, LandmarkSolution)
+    if isinstance(found, Solution):
+        found = [PairSolution(0, 1, found)]
+    learned["penalties"] = problem.penalties
+    if problem.penalties is not None:
+        learned["class_penalties"], learned["penalty_sums"] = penalties_of_classes(problem)
+    if not on_landmarks and len(found) > 1:
+        learned["vectors"] = problem.source.take(union_of_rows(found))
+    if isinstance(problem, ClassificationProblem):
+        learned["classes"] = problem.classes
+    elif isinstance(problem, NoveltyProblem):
+        learned["offset"] = 1.0 if on_landmarks else found[0].solution.rho
+    else:
+        _, mean, spread = scaled(problem)
+        learned |= {"offset": mean, "spread": spread, "epsilon": problem.epsilon}
+    model = Model.of(found, problem.source, **learned)
+    if problem.part is None:
+        return model
+    rows, n_rows = problem.part
+    weighted = np.zeros(n_rows, dtype=bool)
+    weighted[rows] = True
+    bits = np.packbits(weighted)
+    return replace(model, rows=rows[model.rows], weighted_rows=bits, n_rows=n_rows)
 
 
 # -- novelty -------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import most_support, plan_model
+from ooc_fw.training.choice import plan_model
 from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
@@ -322,7 +322,7 @@ class _Search:
                 self.say(f"stage {self.stage}: there was no time for {n_left} of them")
             kept, larger = self._kept(n_rows, most, len(folds))
             if larger > n_rows or len(self.parts) < len(folds):
-                todo = kept
+                todo = kept + self._narrower(kept, larger / n_rows)
                 n_rows = larger
                 self.stage += 1
                 self.parts = [self._part(fold, n_rows) for fold in folds]
@@ -358,6 +358,18 @@ class _Search:
         most = np.max(first, axis=0) * _SPREAD
         points = [Point(*each, kernel, pace=point.pace, growth=point.growth) for each in near]
         return [p for p in points if least[0] <= p.C <= most[0] and least[1] <= p.gamma <= most[1]]
+
+    def _narrower(self, kept: list[Point], growth: float) -> list[Point]:
+        """The best candidate with a larger gamma, which a sample that grows much may bear."""
+        best = kept[0]
+        if growth < 2 or self.wanted.gammas is not None or not KERNELS[best.kernel].uses_gamma:
+            return []
+        known = {str(point): point for point in self.points}
+        more = replace(best, gamma=4 * best.gamma, error=None, stage=0, seconds=0.0)
+        if str(more) not in known:
+            self.points.append(more)
+        more = known.get(str(more), more)
+        return [more] if more not in kept else []
 
     def _tried(self) -> list[Point]:
         """Candidates that were tried on the last sample, best first."""
@@ -533,17 +545,16 @@ class _Search:
         """The last model: of all rows, or of the last sample if time is short."""
         n_rows = len(self.learned)
         left = max(1.0, 0.8 * self.deadline.left())  # the rest is for the certificate
-        options = replace(self.given, C=best.C, max_time=left)
+        options = replace(self.given, C=best.C, gamma=best.gamma, max_time=left)
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
         late = _REFIT_FACTOR * self._last_seconds(best) > left
-        large = best.n_support / best.n_rows * n_rows > most_support(n_rows)
         with suppress(OutOfTimeError, OverLimitError):
-            # If an exact model may not be worth its time, samples of the rows decide.
-            exact = options.exact or (free and not (late or large))
+            # If an exact model of all rows takes too long, held-out rows choose another one.
+            exact = options.exact or (free and not late)
             plan = plan_model(problem, replace(options, exact=exact), session)
-            wanted = "exact: few support vectors are expected"
+            wanted = "exact: the time is expected to suffice"
             kind = wanted if exact and not options.exact else plan.kind
             self.say(f"the best, {best}, on all {n_rows} rows: {kind}")
             of_all = fit(problem, plan.given, session, None, plan)
