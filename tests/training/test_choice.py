@@ -15,6 +15,7 @@ from ooc_fw.solver.plan import Session, workload
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
+from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.choice import expect_support, plan_model
 from ooc_fw.training.fit import fit
 from ooc_fw.training.prepare import prepare
@@ -28,6 +29,7 @@ def small(monkeypatch):
     """Limits for problems of a thousand rows."""
     monkeypatch.setattr("ooc_fw.training.choice.SAMPLE_ROWS", (100, 400))
     monkeypatch.setattr("ooc_fw.training.choice.MOST_SUPPORT", LIMIT)
+    monkeypatch.setattr("ooc_fw.training.choice._QUICK_VALUES", 0)
     monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", 0)
     monkeypatch.setattr("ooc_fw.training.choice.LANDMARKS", LANDMARKS)
 
@@ -190,3 +192,74 @@ def test_a_small_regression_takes_fewer_landmarks_if_memory_is_short():
     assert 20 <= plan_of(problem, memory_limit=300 << 20).landmarks < 3000
     with pytest.raises(OverLimitError):
         plan_of(problem, memory_limit=300 << 20, exact=True)
+
+
+@pytest.fixture
+def local(monkeypatch):
+    """A chessboard, which landmarks and wide kernels cannot tell; many support vectors."""
+    monkeypatch.setattr("ooc_fw.training.choice._COMPARED_LANDMARKS", 20)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(6000, 2)).astype(np.float32)
+    codes = (np.floor(6 * X).sum(axis=1) % 2).astype(np.int64)
+    return X, np.where(rng.uniform(size=6000) < 0.1, 1 - codes, codes)
+
+
+@pytest.mark.parametrize(("values", "wanted"), [(1e9, 6000), (9e6, None), (0, 0)])
+def test_held_out_rows_choose_an_exact_model_its_gamma_and_its_rows(
+    local, monkeypatch, values, wanted
+):
+    X, codes = local
+    monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", values)
+    options = ModelOptions(seed=1)
+    source = open_dataset(X, codes)
+    problem = prepare(source, "classification", options).problem
+    plan = plan_model(problem, options, Session())
+    if wanted == 0:
+        assert plan.landmarks == LANDMARKS
+        return
+    assert plan.kind.startswith("exact: of ")
+    assert plan.kernel.gamma >= 16 * problem.kernel.gamma
+    fitted = fit(problem, options, None, None, plan)
+    model = fitted.model
+    assert model.kernel == plan.kernel
+    new = np.random.default_rng(1).uniform(size=(2000, 2)).astype(np.float32)
+    right = np.floor(6 * new).sum(axis=1) % 2
+    assert (model.predict(new) == right).mean() > 0.85
+    certified = model.certify(source)
+    assert certified.certified_gap == pytest.approx(model.certified_gap, rel=1e-3)
+    if wanted is None:
+        assert 2000 < model.n_weighted < 6000
+        assert "--exact learns all" in plan.kind
+        session = Session(checkpoint=Checkpoint("never", 60.0))
+        assert plan_model(problem, options, session).landmarks is not None
+    else:
+        assert model.n_weighted is None
+
+
+def test_a_resumed_run_has_the_gamma_that_held_out_rows_chose(local, tmp_path, monkeypatch):
+    X, codes = local
+    monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", 1e9)
+    options = ModelOptions(seed=1, max_iter=3)
+    source = open_dataset(X, codes)
+    path = tmp_path / "run.ckpt"
+    problem = prepare(source, "classification", options).problem
+    session = Session(checkpoint=Checkpoint(path, 0.0))
+    first = fit(problem, options, session)
+    resumed = load_resumed(path)
+    options = resumed.options(replace(options, max_iter=None))
+    problem = prepare(source, "classification", options).problem
+    model = fit(problem, options, Session(), resumed).model
+    assert model.kernel == first.model.kernel
+    assert model.status == "converged"
+
+
+def test_landmarks_of_more_rows_win_if_the_rule_is_smooth(monkeypatch):
+    monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", 1e9)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 3)).astype(np.float32)
+    codes = (X[:, 0] + 2 * rng.normal(size=6000) > 0).astype(np.int64)
+    options = ModelOptions()
+    problem = prepare(open_dataset(X, codes), "classification", options).problem
+    plan = plan_model(problem, options, Session())
+    assert plan.landmarks == LANDMARKS
+    assert "landmarks of 1600 rows err on" in plan.kind
