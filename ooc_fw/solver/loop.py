@@ -66,7 +66,10 @@ from ooc_fw.system.errors import InputError, format_gap
 logger = logging.getLogger(__name__)
 
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
-_FULL = 0.7  # share of the room for kernel values that the vertices of a run may come to fill
+# Kernel rows of the heaviest vertices serve a few more vertices than those whose kernel values fit
+# into memory, at less cost than blocks. A forecast from few vertices may be twice too large.
+_MORE_THAN_FIT = 1.3
+_FAR_MORE_THAN_FIT = 2.5
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
 _MANY_VERTICES = 2_000  # with fewer of them, the last steps to a small gap cost little
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
@@ -275,8 +278,9 @@ class _Loop(Run):
         n_active = len(self.active)
         side = self.active.kernel_rows.side
         expected = n_active * self.oracle.growth**_SUPPORT_POWER
-        most = _FULL * side
-        return n_active > most or (n_active > _FEW_VERTICES and expected > most)
+        if n_active > _FEW_VERTICES and expected > _FAR_MORE_THAN_FIT * side:
+            return True
+        return n_active > _MORE_THAN_FIT * side
 
     def _round(self, blocks: Blocks) -> bool:
         """Take steps in all blocks once; whether the objective seems near enough to the best."""
