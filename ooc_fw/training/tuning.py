@@ -361,8 +361,10 @@ class _Search:
 
     def _narrower(self, kept: list[Point], growth: float) -> list[Point]:
         """The best candidate with a larger gamma, which a sample that grows much may bear."""
+        if growth < 2 or not kept or self.wanted.gammas is not None:
+            return []
         best = kept[0]
-        if growth < 2 or self.wanted.gammas is not None or not KERNELS[best.kernel].uses_gamma:
+        if not KERNELS[best.kernel].uses_gamma:
             return []
         known = {str(point): point for point in self.points}
         more = replace(best, gamma=4 * best.gamma, error=None, stage=0, seconds=0.0)
