@@ -29,7 +29,7 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.opening import input_files, open_dataset
-from ooc_fw.data.rows import AnyArray, CSRRows, Rows, as_float32, keep_stored
+from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges, are_constant
@@ -369,11 +369,11 @@ class _Conversion:
         """Second pass: make features from the rows in the spool, and scale and write them."""
         label_values, _ = self.encoder.labels.values()
         n_written = 0
-        for block, summed in ordered_map(partial(self._finish, layout), self._pieces(layout)):
+        for block in ordered_map(partial(self._finish, layout), self._pieces(layout)):
             if label_values is not None and "y" in block.beside:
                 labels = label_values[block.beside["y"].astype(np.int64)]
                 block = replace(block, beside={**block.beside, "y": labels})
-            writer.append(block, summed)
+            writer.append(block)
             n_written += len(block)
             if self.n_bytes is not None:
                 done = self.n_bytes + round(n_written / layout.n_rows * self.n_bytes)
@@ -390,18 +390,15 @@ class _Conversion:
             for start in range(0, len(block), size):
                 yield block[start : start + size]
 
-    def _finish(self, layout: Layout, piece: RowBlock) -> tuple[RowBlock, Rows]:
-        """Rows of a piece as they are stored, and a form with the same sums; for any thread."""
+    def _finish(self, layout: Layout, piece: RowBlock) -> RowBlock:
+        """Rows of a piece as they are stored; for any thread."""
         beside = {**piece.beside}
         rows = self.encoder.features(piece.rows, beside.get("categories"), layout.scaling)
         if not self.encoder.n_encoded:  # no later row changes the features of these rows
             beside.pop("categories", None)
         rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
         if layout.sparse:  # constant columns have become zeros
-            rows = keep_stored(rows, rows.data != 0, layout.n_features)
-            return RowBlock(rows, beside), rows
-        zero_row = layout.scaling.zero_row(layout.n_features)
-        dense = np.tile(zero_row, (len(rows), 1))
+            return RowBlock(keep_stored(rows, rows.data != 0, layout.n_features), beside)
+        dense = np.tile(layout.scaling.zero_row(layout.n_features), (len(rows), 1))
         dense[rows.row_numbers(), rows.indices] = rows.data
-        # Sums are faster over sparse rows: zeros add nothing, and most values may be zeros.
-        return RowBlock(dense, beside), dense if zero_row.any() else rows
+        return RowBlock(dense, beside)

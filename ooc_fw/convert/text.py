@@ -54,11 +54,11 @@ class TextBlock:
         return int(np.count_nonzero(np.frombuffer(self.text, dtype=np.uint8) == ord("\n")))
 
 
-def _streams(new: Callable[[], Any], padding: int, file: Any) -> Iterator[bytes]:
+def _streams(new: Callable[[], Any], file: Any) -> Iterator[bytes]:
     """Yield the content of a bzip2 or xz file, one compressed stream after the other.
 
-    `new` makes the object that unpacks a stream. The number of zeros between streams is a multiple
-    of `padding`. Python's own readers end without an error at a stream that cannot be unpacked.
+    `new` makes the object that unpacks a stream; zeros may follow one. Python's own readers end
+    without an error at a stream that cannot be unpacked.
     """
     packed = file.read(PACKED_BYTES)
     while packed:
@@ -69,18 +69,14 @@ def _streams(new: Callable[[], Any], padding: int, file: Any) -> Iterator[bytes]
                 raise EOFError("its last stream has no end")
             yield unpacker.decompress(packed, readers.BLOCK_BYTES)
             packed = b""
-        after = unpacker.unused_data
-        if not after.strip(b"\0"):
-            after += file.read(PACKED_BYTES)
-        packed = after.lstrip(b"\0")
-        n_zeros = len(after) - len(packed)
-        if n_zeros not in range(0, PACKED_BYTES, padding):
-            raise EOFError(f"{n_zeros} zeros follow a stream")
+        packed = unpacker.unused_data.lstrip(b"\0")
+        while not packed and (more := file.read(PACKED_BYTES)):
+            packed = more.lstrip(b"\0")
 
 
 _UNPACKERS: dict[str, Callable[[Any], Iterator[bytes]]] = {
-    "bzip2": partial(_streams, bz2.BZ2Decompressor, PACKED_BYTES),
-    "xz": partial(_streams, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), 4),
+    "bzip2": partial(_streams, bz2.BZ2Decompressor),
+    "xz": partial(_streams, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)),
 }
 
 

@@ -21,7 +21,7 @@ from ooc_fw.convert.spool import RowBlock
 from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import read_classes, read_targets
-from ooc_fw.data.rows import AnyArray, CSRRows, Int64Array, Rows
+from ooc_fw.data.rows import AnyArray, CSRRows, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import add_sums, statistics_of
@@ -174,13 +174,10 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         )
         self._arrays[name] = _Array(dataset, self._pool)
 
-    def append(self, block: RowBlock, summed: Rows | None = None) -> None:
-        """Append rows; OSError if the disk is full or fails.
-
-        `summed` has the same rows in a form whose values are summed faster.
-        """
+    def append(self, block: RowBlock) -> None:
+        """Append rows; OSError if the disk is full or fails."""
         rows = block.rows
-        add_sums(self._sums, rows if summed is None else summed)
+        add_sums(self._sums, rows)
         values: dict[str, Any] = {**block.beside}
         for name, dtype in BESIDE.items():
             if name in values and name not in self._arrays:

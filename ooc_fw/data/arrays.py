@@ -27,8 +27,6 @@ from ooc_fw.system.errors import DamageError, InputError
 
 logger = logging.getLogger(__name__)
 
-_HOST_DEVICES = (1, 3)  # of DLPack: memory of the processor, also pinned for CUDA
-
 Read: TypeAlias = Callable[[int, int], AnyArray]  # reads the elements or rows start:stop
 
 
@@ -197,7 +195,7 @@ def open_array(node: Any) -> Any:
     check_unmasked(node)
     try:
         array = np.asarray(node)
-    except ValueError as error:  # rows of different lengths
+    except (ValueError, TypeError) as error:  # rows of different lengths, or on a GPU
         raise InputError(f"{type(node).__name__} cannot be made an array ({error})") from error
     in_file = find_in_map(array) if array.ndim == 2 and array.size else None
     return array if in_file is None else in_file
@@ -225,19 +223,9 @@ def place_of(node: Any) -> str:
 
 
 def check_unmasked(data: Any) -> None:
-    """Raise InputError for a masked array, whose values others would use, and for one on a GPU."""
+    """Raise InputError for a masked array, whose masked values others would use."""
     if isinstance(data, np.ma.MaskedArray):
         raise InputError("rows and labels cannot be masked arrays; fill them (filled() in numpy)")
-    device = getattr(data, "__dlpack_device__", None)
-    on_host = device is None or int(device()[0]) in _HOST_DEVICES
-    dtype = getattr(data, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind == "V":  # bfloat16 of ml_dtypes, records
-        raise InputError(f"values of type {dtype} are not NumPy's numbers; convert them to float32")
-    if hasattr(data, "__cuda_array_interface__") or not on_host:
-        raise InputError(
-            f"this {type(data).__name__} is not in the memory of the processor; copy it to the "
-            f"host first (.cpu() in PyTorch, .get() in CuPy)"
-        )
 
 
 def open_npy(path: str) -> FileArray:

@@ -52,11 +52,6 @@ def is_converted(root: Any) -> bool:
     return True
 
 
-def damage(path: str, what: str) -> DamageError:
-    """Error for a converted file with a part that cannot be used."""
-    return DamageError(f"{path} is damaged: {what}; restore a copy or convert the data again")
-
-
 def stretch_length(row_bytes: int) -> int:
     """Number of rows or elements in a stretch, if each of them has `row_bytes`."""
     return max(1, STRETCH_BYTES // row_bytes)
@@ -119,7 +114,10 @@ class CheckedSlices(ReadArray):
         first = stretch * self._checksums.length
         last = min(len(self), first + self._checksums.length) - 1
         unit = "values" if "/" in self._name else "rows"  # such as X/data, or X
-        return str(damage(self._path, f"{self._name}, {unit} {first} to {last} {defect}"))
+        return (
+            f"{self._path} is damaged: {self._name}, {unit} {first} to {last} {defect}; restore a "
+            f"copy or convert the data again"
+        )
 
 
 def write_checksums(root: Any, sums: Sums) -> None:
