@@ -32,9 +32,14 @@ TARGETS = {"letter": 0, "pendigits": 15, "skin": 0, "usps": 120}
 CONFIGS: dict[str, tuple[Runs, ...]] = {
     # Runs that do not fit in memory, then sets in memory beside a peer.
     "readme": (
-        Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "proof"),
-        Runs(("clustered-1e8",), BOUNDED[:1], "proof"),
-        Runs(("one-hot",), ("ooc-fw:memory=1GiB",), "proof"),
+        Runs(
+            ("covtype-narrow",),
+            ("ooc-fw:memory=1GiB,exact=", "subsample:rows=40000", "sgd"),
+            "proof",
+        ),
+        Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "size"),
+        Runs(("clustered-1e8",), BOUNDED[:1], "size"),
+        Runs(("one-hot",), ("ooc-fw:memory=1GiB",), "size"),
         Runs(("kdd99", "mnist", "letter", "ijcnn1"), BESIDE_INTELEX, "measured", 3),
         Runs(("topics",), ("ooc-fw", "intelex-svc:storage=sparse"), "measured", 3),
         Runs(("covtype-40k", "w7a", "a9a"), BESIDE_INTELEX, "measured", 3),

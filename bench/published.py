@@ -58,6 +58,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "rows_bytes": ("rows", size),
     "memory_limit": ("limit", lambda value: re.sub(r"(?=[kMG]iB)", " ", value)),
     "certified_gap": ("certified gap", gap),
+    "objective_gap": ("objective within", gap),
     "verified_gap": ("gap by brute force", gap),
     "accuracy": ("accuracy", lambda value: f"{100 * value:.2f} %"),
     "roc_auc": ("ROC AUC", "{:.4f}".format),
@@ -96,7 +97,23 @@ def by_spec(record: Record) -> tuple[str, str]:
 
 RUN = "rows_bytes memory_limit peak_rss_bytes seconds passes certified_gap accuracy dataset"
 TABLES = {
-    "proof": Table(("set",), titled, columns(RUN)),
+    "proof": Table(
+        ("set",),
+        titled,
+        [
+            Column("memory_limit", "limit", "ooc-fw.*"),
+            Column("peak_rss_bytes", "peak", "ooc-fw.*"),
+            Column("seconds", "time", "ooc-fw.*"),
+            Column("n_support", "vectors", "ooc-fw.*"),
+            Column("objective_gap", "objective within", "ooc-fw.*"),
+            Column("accuracy", "accuracy", "ooc-fw.*"),
+            Column("seconds", "a sample", "subsample.*"),
+            Column("accuracy", "accuracy", "subsample.*"),
+            Column("accuracy", "linear", "sgd.*"),
+            Column("dataset", "`--sets`", "ooc-fw.*"),
+        ],
+    ),
+    "size": Table(("set",), titled, columns(RUN)),
     "measured": Table(
         ("set",),
         titled,
