@@ -67,9 +67,9 @@ logger = logging.getLogger(__name__)
 
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
 # Kernel rows of the heaviest vertices serve a few more vertices than those whose kernel values fit
-# into memory, at less cost than blocks. A forecast from few vertices may be twice too large.
+# into memory, at less cost than blocks. A forecast from few vertices may be three times too large.
 _MORE_THAN_FIT = 1.3
-_FAR_MORE_THAN_FIT = 2.5
+_FAR_MORE_THAN_FIT = 4.0
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
 _MANY_VERTICES = 2_000  # with fewer of them, the last steps to a small gap cost little
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen

@@ -86,7 +86,8 @@ class Workload:
         """Bytes of a run with landmarks, without a cache of kernel values.
 
         There is one N x N matrix for the landmarks, and one for each classifier, with the Hessian
-        in one triangle and the factor of the preconditioner in the other.
+        in one triangle and the factor of the preconditioner in the other. Those of the first half
+        of the landmarks, the pilot, stay until the weights of all are better.
         """
         # The class; for each classifier, a sign and decision values at three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
@@ -94,9 +95,13 @@ class Workload:
         sample = n_sample * (self.row_bytes + each + 8)
         # Rows, and 5 KiB for each while the Hessian is computed.
         rows = landmarks * (self.vertex_bytes + (5 << 10))
-        matrices = 8 * landmarks**2 * (1 + self.n_classifiers)
+        matrices = self.matrices(landmarks) + self.matrices(landmarks // 2)
         working = threads * self.thread_bytes(landmarks)
         return self._shared(each) + working + sample + rows + matrices
+
+    def matrices(self, landmarks: int) -> int:
+        """Bytes of the matrices between so many landmarks."""
+        return 8 * landmarks**2 * (1 + self.n_classifiers)
 
 
 def sample_rows(n_landmarks: int, row_bytes: float) -> int:

@@ -489,7 +489,8 @@ def _larger_plan(
     """Plan a model with twice as many landmarks; None if there is no memory or time for it."""
     before = plan.memory.landmarks
     work = workload(problem, plan.given, session)
-    work = replace(work, held_bytes=work.held_bytes + rows_bytes(solution.landmarks))
+    held = rows_bytes(solution.landmarks) + work.matrices(before)
+    work = replace(work, held_bytes=work.held_bytes + held)
     most = int(min(2 * before, 30_000 / math.sqrt(work.n_classifiers), work.n_rows / 4))
     if most <= before or session.deadline(plan.given).left() <= 0:
         return None
