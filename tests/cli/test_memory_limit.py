@@ -133,7 +133,7 @@ def test_the_limit_that_a_refusal_names_gives_the_same_model(command, tmp_path, 
     train = "train", *command.split(), "--quiet", "--json", "-o", "m.h5"
     free = result_of(*train)
     named = smallest_limit(run(*train, "--memory", "10MiB").stderr)
-    for limit in (named, max(named, 300)):
+    for limit in (named, max(named, 320)):
         result = result_of(*train, "--memory", f"{limit}MiB")
         assert result["peak_rss_bytes"] <= limit << 20
         assert (result["kind"], result["status"]) == (free["kind"], "converged")
