@@ -12,7 +12,7 @@ OURS = {
     "seconds": 12.34,
     "peak_rss_bytes": 3 << 29,
     "objective_gap": 7.89e-4,
-    "n_support": 321,
+    "n_support": 32,
     "accuracy": 0.98765,
 }
 
@@ -36,7 +36,7 @@ def test_a_record_changes_the_text(monkeypatch, tmp_path):
     assert text.startswith("before\n<!-- table: proof -->\n| set |")
     assert text.endswith("<!-- end -->\nafter")
     row = (
-        "| one set, 1,234 x 5 | 1 GiB | 1.5 GiB | 12.3 s | 321 | 7.9e-4 | 98.77 % |  |  |  | `one` |"
+        "| one set, 1,234 x 5 | 1 GiB | 1.5 GiB | 12.3 s | 32 | 7.9e-4 | 98.77 % |  |  |  | `one` |"
     )
     assert row in text
     assert "old" not in text
