@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 
-from ooc_fw.system.errors import ignore_signals, raise_at_signals, signal_of
+from ooc_fw.system.errors import ignore_signals, raise_at_signals, raised
 
 
 def program() -> int:
@@ -21,10 +21,12 @@ def program() -> int:
 
         status = main()
         ignore_signals()
-    except KeyboardInterrupt as interrupt:
+    except (KeyboardInterrupt, Exception):  # an import may make another error of a signal
+        if not raised:
+            raise
         ignore_signals()
         print("ooc-fw: interrupted", file=sys.stderr, flush=True)
-        status = 128 + signal_of(interrupt)
+        status = 128 + raised[0]
     if status > 128:  # after a late SIGINT, Python would exit with a status of its own
         if "distributed" in sys.modules:  # a cluster ends its processes and frees semaphores
             atexit._run_exitfuncs()
