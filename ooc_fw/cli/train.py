@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
         weights = Weights(args.class_weight, ordinary)
         with Waiting("labels and statistics", source.n_rows, quiet=args.quiet) as tell:
             problem = prepare(source, args.task, options, weights, session, tell).problem
-        with Waiting("the choice of the model", quiet=args.quiet):
-            plan = plan_model(problem, options, session)
+        with Waiting("the choice of the model", quiet=args.quiet) as tell:
+            plan = plan_model(problem, options, replace(session, say=tell.say))
         if args.dry_run:
             return _print_plan(args, plan)
         common.say(args, plan.kind)

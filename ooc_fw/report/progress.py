@@ -61,6 +61,10 @@ class Waiting:
         self._ended = threading.Event()
         self._thread = None if quiet else threading.Thread(target=self._watch, daemon=True)
 
+    def say(self, what: str) -> None:
+        """Tell what is done."""
+        self.line = f"{self._what}: {what}"
+
     def __call__(self, done: int, total: int | None = None) -> None:
         """Tell how much is done, and perhaps the total."""
         self._total = total or self._total

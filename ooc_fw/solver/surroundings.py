@@ -110,6 +110,7 @@ class Session:
     # The caller enters it if several runs share it. By default a run has its own: Ctrl-C raises
     # before the first step, and later it ends the run with a solution.
     interrupt: DeferredInterrupt | None = None
+    say: Callable[[str], object] = logger.info  # hears what is tried before the run
 
     def deadline(self, options: TrainOptions) -> Deadline:
         """The time limit of the options, counted from the start of this session."""

@@ -2,8 +2,8 @@
 
 An exact model pays off if it has few support vectors. Exact models of samples show how many it
 would have. If there are many, rows that no model learned compare an exact model of a sample with
-landmarks that learn from more rows, and choose gamma. With a time limit, the number of landmarks
-doubles until the time is over.
+landmarks that learn from more rows, and choose gamma. With a time limit, all these trials together
+take at most a tenth of it, and the number of landmarks doubles until the time is over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ooc_fw.model.machines import PairSolution, union_of_rows
 from ooc_fw.options import START_ROWS, TrainOptions
 from ooc_fw.problem import ClassificationProblem, Problem
 from ooc_fw.solver.plan import Plan, Session, few_rows, plan_exact, sizes_of, workload
-from ooc_fw.solver.state import Status
+from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import DeferredInterrupt, InputError, OutOfTimeError
 from ooc_fw.system.memory import (
     MemoryPlan,
@@ -66,9 +66,10 @@ SAMPLE_ROWS = 2_000, 8_000
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
 _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
-_SAMPLE_TIME = 0.1  # share of the remaining time that a sample may take
+_TRIAL_TIME = 0.1  # share of a time limit that all trials may take together
+_TRIAL_ROWS = 30  # fewest rows of a sample for each class: a model of fewer rows says nothing
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
-_COMPARISON_MODELS = 30  # times the first one that a comparison may take
+_COMPARISON_MODELS = 5  # times the first one that the rest of a comparison takes
 _GAMMA_STEP = 4.0  # between the gammas that are compared
 _COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
@@ -188,9 +189,11 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     enough = min(most_support(n_rows), room)
     if n_rows > enough or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
         within = replace(options, threads=memory.max_threads)
-        expected, basis, seconds = expect_support(
-            problem, within, session, enough, memory.max_vertices
-        )
+        trials = Trials(problem, within, session)
+        found = trials.expect_support(enough, memory.max_vertices)
+        if found is None:
+            return _plan_many(trials, trials.why_none, 0.0)
+        expected, basis, seconds = found
         why = f"{basis}, so that about {expected} are expected of {n_rows} rows"
         left = session.deadline(options).left() * (FIRST_SHARE if problem.holds_out else 1.0)
         if expected > enough or seconds > left:
@@ -199,24 +202,26 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
             values = min(most_values / n_rows / expected, left / seconds)
             # Both rows and support vectors of a part are a share of all.
             share = min(1.0, math.sqrt(values), room / expected)
-            return _plan_many(problem, within, session, f"{why}, {limit}", share)
+            return _plan_many(trials, f"{why}, {limit}", share)
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
 
 
-def _plan_many(
-    problem: Any, options: TrainOptions, session: Session, why: str, share: float
-) -> Plan:
+def _plan_many(trials: Trials, why: str, share: float) -> Plan:
     """Plan a model whose exact form has too many support vectors, or would take too long.
 
     Held-out rows choose between landmarks and an exact model of a `share` of the rows. A checkpoint
     belongs to all rows, so that it needs landmarks if the share is below 1.
     """
+    problem: Any = trials.problem
+    options = trials.options
+    session = trials.session
     n_part = int(share * problem.source.n_rows)
     comparable = isinstance(problem, ClassificationProblem) and n_part > 4 * SAMPLE_ROWS[1]
     found = None
     if comparable and (share == 1 or session.checkpoint is None):
-        found = compare(problem, options, session)
+        with suppress(OutOfTimeError):
+            found = trials.compare()
     if found is not None:
         problem = replace(problem, kernel=found.kernel)
         if found.exact:
@@ -245,56 +250,185 @@ def _plan_part(
     return replace(plan, kernel=problem.kernel, rows=ids)
 
 
-# -- samples -------------------------------------------------------------------------------------
+# -- trials --------------------------------------------------------------------------------------
 
 
-def expect_support(
-    problem: Problem, options: TrainOptions, session: Session, enough: int, most: int
-) -> tuple[int, str, float]:
-    """Estimate the support vectors of an exact model, from samples of up to `most` rows.
+class Compared(NamedTuple):
+    """The better of two kinds of models."""
 
-    Returns the number, its basis in words, and the seconds that the model would take at the pace of
-    the last sample. One sample suffices if its share of support vectors predicts at most `enough`
-    of them, and an end in time. Otherwise a power law through the numbers of two samples is
-    extrapolated.
+    exact: bool  # whether the exact model is better
+    kernel: Kernel  # with its best gamma
+    words: str  # the errors of both
+
+
+class Trials:
+    """Models of samples of a problem, by which its model is chosen, within their share of time.
+
+    A trial that is not over in time raises OutOfTimeError.
     """
-    n_rows = problem.source.n_rows
-    left = session.deadline(options).left()
-    models: list[tuple[int, int]] = []  # rows and support vectors of samples
-    for wanted in SAMPLE_ROWS:
-        if models and min(wanted, most, n_rows) <= models[-1][0]:
-            break
+
+    def __init__(self, problem: Problem, options: TrainOptions, session: Session) -> None:
+        self.problem: Any = problem
+        self.options = options
+        self.session = session
+        share = None if options.max_time is None else _TRIAL_TIME * options.max_time
+        self.deadline = Deadline(share, time.perf_counter())
+        # A trial has no time limit of its own, with which it would end with a poor model.
+        self.within = TrainOptions(
+            C=options.C,
+            tol=_SAMPLE_TOL,
+            threads=options.threads,
+            seed=options.seed,
+            certify=False,
+        )
+        self.n_classes = int(problem.row_classes.max()) + 1
+        self.why_none = "there is no time to try an exact model"
+
+    def expect_support(self, enough: int, most: int) -> tuple[int, str, float] | None:
+        """Estimate the support vectors of an exact model, from samples of up to `most` rows.
+
+        Returns the number, its basis in words, and the seconds that the model would take at the
+        pace of the last sample. One sample suffices if its share of support vectors predicts at
+        most `enough` of them, and an end in time. Otherwise a power law through the numbers of two
+        samples is extrapolated. None if no sample is large enough, or trained in time.
+        """
+        n_rows = self.problem.source.n_rows
+        left = self.session.deadline(self.options).left()
+        models: list[tuple[int, int, float]] = []  # rows, support vectors and seconds of samples
+        for wanted in sorted({min(number, most, n_rows) for number in SAMPLE_ROWS}):
+            if wanted < _TRIAL_ROWS * self.n_classes:
+                self.why_none = f"a sample says nothing of {self.n_classes} classes"
+                continue
+            began = time.perf_counter()
+            try:
+                size, support = self._solve_sample(wanted)
+            except OutOfTimeError:
+                break
+            seconds = time.perf_counter() - began
+            models.append((size, support, seconds))
+            if support * n_rows <= enough * size and seconds * (n_rows / size) ** 2 <= left:
+                break
+        if not models:
+            return None
+        power = 1.0
+        size, support, seconds = models[-1]
+        if len(models) > 1:
+            small, few, _ = models[0]
+            power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
+        expected = min(n_rows, round(support * (n_rows / size) ** power))
+        words = [f"of {rows} rows has {vectors} support vectors" for rows, vectors, _ in models]
+        seconds *= n_rows * expected / (size * support)
+        return expected, f"the model {' and '.join(words)}", seconds
+
+    def _solve_sample(self, size: int) -> tuple[int, int]:
+        """Train exactly on about `size` rows: their number, and that of the support vectors."""
+        sample = self._loaded(_random_rows(self.problem, size, self.options.seed))
+        return sample.source.n_rows, len(union_of_rows(self._train(sample)))
+
+    def _loaded(self, ids: Int64Array) -> Any:
+        """The problem of some rows, which are read into memory."""
+        source = self.problem.source
+        with source.limited(self.deadline.check):
+            rows = rows_source(source.take(ids), source.name)
+        return self.problem.subset(rows, ids)
+
+    def _train(self, sample: Any) -> list[PairSolution]:
+        """Train exactly on some rows of the problem; KeyboardInterrupt after a signal."""
+        self.session.say(f"trying an exact model of {sample.source.n_rows:,} rows")
+        alone = self._beside(sample)
+        wanted = self.within
+        if self.options.memory_limit is not None:
+            # The run needs at least as much memory later: these rows may become its vertices.
+            least = least_bytes(workload(sample, wanted, alone))
+            wanted = replace(wanted, memory_limit=max(self.options.memory_limit, least))
+        pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
+        for pair in pairs:
+            if pair.solution.signal is not None:
+                raise KeyboardInterrupt(pair.solution.signal)
+        return pairs
+
+    def _beside(self, sample: Problem) -> Session:
+        """A session for a sample, beside which the problem stays in memory."""
+        source = self.problem.source
+        held = sample.source.decoded_bytes + self.problem.row_classes.nbytes
+        held += source.in_memory * source.decoded_bytes
+        return Session((lambda _: self.deadline.check(),), held=held)
+
+    # -- comparison ------------------------------------------------------------------------------
+
+    def compare(self) -> Compared | None:
+        """Compare an exact model of a sample with landmarks of four times as many rows.
+
+        Both compute about as many kernel values, and rows that neither learned judge them. If gamma
+        is "auto", it rises as long as the exact model gets better. None if the time is short.
+        """
         began = time.perf_counter()
-        size, support, late = _solve_sample(problem, min(wanted, most, n_rows), options, session)
-        seconds = math.inf if late else time.perf_counter() - began
-        models.append((size, support))
-        fits = support * n_rows <= enough * size and seconds * (n_rows / size) ** 2 <= left
-        if late or fits:
-            break
-    power = 1.0
-    if len(models) > 1:
-        small, few = models[0]
-        power = float(np.clip(np.log(support / few) / np.log(size / small), 0.0, 1.0))
-    expected = min(n_rows, round(support * (n_rows / size) ** power))
-    words = [f"of {rows} rows has {vectors} support vectors" for rows, vectors in models]
-    seconds *= n_rows * expected / (size * support)
-    return expected, f"the model {' and '.join(words)}", seconds
+        problem = self.problem
+        n_pool = few_rows(problem.source, 5 * SAMPLE_ROWS[1])
+        pool = np.random.default_rng(self.options.seed).permutation(
+            _random_rows(problem, n_pool, self.options.seed)
+        )
+        n_each = len(pool) // 5
+        if n_each < _TRIAL_ROWS * self.n_classes:
+            return None
+        learned = _with_all_classes(problem, pool[n_each:])
+        more = self._loaded(learned)
+        few = self._loaded(_with_all_classes(problem, pool[-n_each:]))
+        judges = self._loaded(np.setdiff1d(pool[:n_each], learned))
 
+        def error_of_exact(kernel: Kernel) -> float:
+            sample = replace(few, kernel=kernel)
+            return self._error(sample, self._train(sample), judges)
 
-def _solve_sample(
-    problem: Problem, size: int, options: TrainOptions, session: Session
-) -> tuple[int, int, bool]:
-    """Train on a sample: its rows, its support vectors, and whether the time was too short."""
-    ids = _random_rows(problem, size, options.seed)
-    if options.max_time is not None:
-        left = session.deadline(options).left()
-        options = replace(options, max_time=max(1e-9, _SAMPLE_TIME * left))
-    try:
-        pairs = _train_sample(_loaded(problem, ids), options, problem)
-    except OutOfTimeError:
-        return len(ids), len(ids), True
-    late = any(pair.solution.status is Status.TIME_LIMIT for pair in pairs)
-    return len(ids), len(union_of_rows(pairs)), late
+        kernels = [problem.kernel]
+        errors = [error_of_exact(problem.kernel)]
+        if _COMPARISON_MODELS * (time.perf_counter() - began) > self.deadline.left():
+            return None
+        free = getattr(self.options, "gamma", None) == "auto" and problem.kernel.shift_invariant
+        while free and errors[-1] == min(errors):
+            kernels.append(replace(kernels[-1], gamma=_GAMMA_STEP * kernels[-1].gamma))
+            errors.append(error_of_exact(kernels[-1]))
+        error = min(errors)
+        best = kernels[errors.index(error)]
+        if errors[-1] <= error + 2 * math.sqrt(error * (1 - error) / len(judges.codes)):
+            # It is not clearly worse, and the model of more rows bears a narrower kernel.
+            best = kernels[-1]
+        of_landmarks = {
+            kernel: self._error(sample, self._train_landmarks(sample), judges)
+            for kernel in (problem.kernel, best)
+            for sample in [replace(more, kernel=kernel)]
+        }
+        other = min(of_landmarks, key=lambda kernel: of_landmarks[kernel])
+        of_exact = errors[kernels.index(best)]
+        words = (
+            f"of {len(judges.codes)} new rows, an exact model of {len(few.codes)} rows errs on "
+            f"{100 * of_exact:.1f} % (gamma {best.gamma:.4g}), and {_COMPARED_LANDMARKS} landmarks "
+            f"of {len(learned)} rows err on {100 * of_landmarks[other]:.1f} % (gamma "
+            f"{other.gamma:.4g})"
+        )
+        exact = error < of_landmarks[other]
+        return Compared(exact, best if exact else other, words)
+
+    def _error(self, sample: Any, found: Any, judges: Any) -> float:
+        """Share of the judges, by penalty, that the model of a sample gets wrong."""
+        model = model_of(sample, self.options.C, found)
+        threads = self.options.threads
+        values = model.decision_function(judges.source, threads=threads, labels_only=True)
+        wrong = model.class_places(values) != judges.codes
+        return float(np.average(wrong, weights=judges.penalties))
+
+    def _train_landmarks(self, sample: Any) -> LandmarkSolution:
+        """Train with a few landmarks on a sample; KeyboardInterrupt after a signal."""
+        number = min(_COMPARED_LANDMARKS, sample.source.n_rows)
+        self.session.say(f"trying {number:,} landmarks of {sample.source.n_rows:,} rows")
+        alone = self._beside(sample)
+        within = replace(self.within, memory_limit=self.options.memory_limit)
+        plan = plan_span(sample, within, alone, number, "")
+        with DeferredInterrupt() as interrupt:
+            _, found = train_span(sample, plan, replace(alone, interrupt=interrupt))
+        if interrupt.noted is not None:
+            raise KeyboardInterrupt(interrupt.noted)
+        return found
 
 
 def _random_rows(problem: Problem, size: int, seed: int) -> Int64Array:
@@ -311,110 +445,6 @@ def _with_all_classes(problem: Problem, ids: Int64Array) -> Int64Array:
     codes = problem.row_classes
     lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])
     return np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
-
-
-def _loaded(problem: Any, ids: Int64Array) -> Any:
-    """The problem of some rows, which are read into memory."""
-    return problem.subset(rows_source(problem.source.take(ids), problem.source.name), ids)
-
-
-def _train_sample(sample: Any, options: TrainOptions, whole: Problem) -> list[PairSolution]:
-    """Train exactly on some rows of the `whole` problem; KeyboardInterrupt after a signal."""
-    alone = _beside(whole, sample)
-    wanted = TrainOptions(
-        C=options.C, tol=_SAMPLE_TOL, threads=options.threads, max_time=options.max_time
-    )
-    if options.memory_limit is not None:
-        # The run needs at least as much memory later, since these rows may become its vertices.
-        least = least_bytes(workload(sample, wanted, alone))
-        wanted = replace(wanted, memory_limit=max(options.memory_limit, least))
-    pairs = train_exact(sample, plan_exact(sample, wanted, alone), alone)
-    for pair in pairs:
-        if pair.solution.signal is not None:
-            raise KeyboardInterrupt(pair.solution.signal)
-    return pairs
-
-
-def _beside(whole: Problem, sample: Problem) -> Session:
-    """A session for a sample, beside which the `whole` problem stays in memory."""
-    source = whole.source
-    held = sample.source.decoded_bytes + whole.row_classes.nbytes
-    return Session(held=held + source.in_memory * source.decoded_bytes)
-
-
-# -- comparison ----------------------------------------------------------------------------------
-
-
-class Compared(NamedTuple):
-    """The better of two kinds of models."""
-
-    exact: bool  # whether the exact model is better
-    kernel: Kernel  # with its best gamma
-    words: str  # the errors of both
-
-
-def compare(problem: Any, options: TrainOptions, session: Session) -> Compared | None:
-    """Compare an exact model of a sample with landmarks of four times as many rows.
-
-    Both compute about as many kernel values, and rows that neither learned judge them. If gamma is
-    "auto", it rises as long as the exact model gets better. None if the time is short.
-    """
-    began = time.perf_counter()
-    options = replace(options, landmarks=None, exact=False, tol=_SAMPLE_TOL)
-    within = replace(options, max_time=None)
-    n_pool = few_rows(problem.source, 5 * SAMPLE_ROWS[1])
-    pool = np.random.default_rng(options.seed).permutation(
-        _random_rows(problem, n_pool, options.seed)
-    )
-    n_each = len(pool) // 5
-    learned = _with_all_classes(problem, pool[n_each:])
-    more = _loaded(problem, learned)
-    few = _loaded(problem, _with_all_classes(problem, pool[-n_each:]))
-    judges = _loaded(problem, np.setdiff1d(pool[:n_each], learned))
-
-    def error_of(sample: Any, found: Any) -> float:
-        model = model_of(sample, options.C, found)
-        values = model.decision_function(judges.source, threads=options.threads, labels_only=True)
-        wrong = model.class_places(values) != judges.codes
-        return float(np.average(wrong, weights=judges.penalties))
-
-    def error_of_exact(kernel: Kernel) -> float:
-        sample = replace(few, kernel=kernel)
-        return error_of(sample, _train_sample(sample, within, problem))
-
-    def error_of_landmarks(kernel: Kernel) -> float:
-        sample = replace(more, kernel=kernel)
-        alone = _beside(problem, sample)
-        plan = plan_span(sample, within, alone, min(_COMPARED_LANDMARKS, len(learned)), "")
-        with DeferredInterrupt() as interrupt:
-            _, found = train_span(sample, plan, replace(alone, interrupt=interrupt))
-        if interrupt.noted is not None:
-            raise KeyboardInterrupt(interrupt.noted)
-        return error_of(sample, found)
-
-    kernels = [problem.kernel]
-    errors = [error_of_exact(problem.kernel)]
-    if _COMPARISON_MODELS * (time.perf_counter() - began) > session.deadline(options).left():
-        return None
-    free = getattr(options, "gamma", None) == "auto" and problem.kernel.shift_invariant
-    while free and errors[-1] == min(errors):
-        kernels.append(replace(kernels[-1], gamma=_GAMMA_STEP * kernels[-1].gamma))
-        errors.append(error_of_exact(kernels[-1]))
-    error = min(errors)
-    best = kernels[errors.index(error)]
-    if errors[-1] <= error + 2 * math.sqrt(error * (1 - error) / len(judges.codes)):
-        # It is not clearly worse, and the model of more rows bears a narrower kernel.
-        best = kernels[-1]
-    of_landmarks = {kernel: error_of_landmarks(kernel) for kernel in (problem.kernel, best)}
-    other = min(of_landmarks, key=lambda kernel: of_landmarks[kernel])
-    of_exact = errors[kernels.index(best)]
-    words = (
-        f"of {len(judges.codes)} new rows, an exact model of {len(few.codes)} rows errs on "
-        f"{100 * of_exact:.1f} % (gamma {best.gamma:.4g}), and {_COMPARED_LANDMARKS} landmarks of "
-        f"{len(learned)} rows err on {100 * of_landmarks[other]:.1f} % (gamma {other.gamma:.4g})"
-    )
-    exact = error < of_landmarks[other]
-    return Compared(exact, best if exact else other, words)
 
 
 # -- models with landmarks -----------------------------------------------------------------------

@@ -12,11 +12,11 @@ from ooc_fw import TrainOptions, make_kernel, open_dataset
 from ooc_fw.options import ModelOptions
 from ooc_fw.problem import ClassificationProblem, RegressionProblem
 from ooc_fw.solver.plan import Session, workload
-from ooc_fw.solver.surroundings import Checkpoint
+from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
 from ooc_fw.training.checkpoint import load_resumed
-from ooc_fw.training.choice import expect_support, plan_model
+from ooc_fw.training.choice import Trials, plan_model
 from ooc_fw.training.fit import fit
 from ooc_fw.training.prepare import prepare
 
@@ -72,6 +72,32 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
 
+@pytest.mark.parametrize("n_classes", [2, 12])
+def test_trials_are_told_and_end_in_their_share_of_the_time(local, n_classes):
+    codes = np.arange(6000) % n_classes
+    problem = ClassificationProblem(open_dataset(local[0]), codes, KERNEL)
+    told = []
+    trials = Trials(problem, TrainOptions(max_time=100.0), Session(say=told.append))
+    assert trials.deadline.left() == pytest.approx(10.0, abs=1.0)
+    assert trials.expect_support(0, 6000) is not None
+    assert told == [f"trying an exact model of {n} rows" for n in (100, 400) if n >= 30 * n_classes]
+    clock = iter(range(10**6))
+    trials.deadline = Deadline(2.0, 0.0, lambda: next(clock))
+    assert trials.expect_support(0, 6000) is None
+    assert next(clock) == 3  # nothing went on after the end
+
+
+def test_a_sample_of_few_rows_for_each_class_is_not_tried(local):
+    X, _ = local
+    codes = np.arange(6000) % 14
+    problem = ClassificationProblem(open_dataset(X), codes, KERNEL)
+    told = []
+    plan = plan_of(problem, Session(say=told.append), max_time=1e3)
+    assert plan.landmarks is not None
+    assert "a sample says nothing of 14 classes" in plan.kind
+    assert told == []
+
+
 @pytest.mark.parametrize("storage", ["array", "sorted"])
 def test_a_class_that_a_sample_may_lack(storage):
     X, _ = rows()
@@ -80,11 +106,11 @@ def test_a_class_that_a_sample_may_lack(storage):
     if storage == "sorted":
         codes.sort()
     problem = ClassificationProblem(open_dataset(X), codes, KERNEL, np.linspace(1, 2, N_ROWS))
-    assert expect_support(problem, TrainOptions(), Session(), 0, N_ROWS)[0] <= N_ROWS
+    assert Trials(problem, TrainOptions(), Session()).expect_support(0, N_ROWS)[0] <= N_ROWS
 
 
 def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
-    monkeypatch.setattr("ooc_fw.training.choice._SAMPLE_TIME", 1e-9)
+    monkeypatch.setattr("ooc_fw.training.choice._TRIAL_TIME", 1e-9)
     monkeypatch.setattr("ooc_fw.training.choice._FIRST_VALUES", 100.5 * N_ROWS)
     late = plan_of(noisy, max_time=1e3)
     assert late.landmarks == 100  # of the first model, with 120,000 kernel values in a pass
@@ -96,11 +122,11 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
 def test_a_sample_that_seems_to_show_a_late_end_has_another_look(clean, monkeypatch):
     """Support vectors, and so the time, may grow far less than the rows do."""
 
-    def solve(problem, size, options, session):
+    def solve(trials, size):
         time.sleep(size / 2000)
-        return size, 10 + size // 20, False
+        return size, 10 + size // 20
 
-    monkeypatch.setattr("ooc_fw.training.choice._solve_sample", solve)
+    monkeypatch.setattr(Trials, "_solve_sample", solve)
     plan = plan_of(clean, max_time=4)  # one sample alone: 7 s
     assert plan.landmarks is None
     assert "of 100 rows has 15 support vectors and of 400 rows has 30" in plan.kind
