@@ -170,6 +170,15 @@ def sum_tile(kernel_map, tile, x_terms, z_terms, weights, out):
             out[i, c] += dot(weights[c], row)
 
 
+@njit(cache=True, nogil=True)
+def add_wanted_sums(tile, weights, wanted, out):
+    """out[i, c] += sum_j weights[c, j] tile[i, j] in float64, where wanted[i, c]."""
+    for c in range(weights.shape[0]):
+        for i in range(tile.shape[0]):
+            if wanted[i, c]:
+                out[i, c] += dot(weights[c], tile[i])
+
+
 @njit(cache=True, nogil=True, fastmath=FLOAT_FLAGS)
 def _add_row(row, factor, out):
     for j in range(out.size):

@@ -26,9 +26,11 @@ from ooc_fw.system.threads import Result, Threads
 
 _FEW_ROWS = 256  # threads divide the columns of a block with fewer rows
 _LEAST_ROWS = 128  # rows of a thread: each thread has to load all tiles of vertices
+_MANY_SUMS = 32  # so many sums are a product of matrices, which BLAS computes faster
 _NARROW = 32  # a tile with fewer vertices is transposed before it is mapped
 _LARGEST = float(np.finfo(np.float32).max) / 16  # largest product, with room for factors of a map
 
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 UInt16Array: TypeAlias = npt.NDArray[np.uint16]
 _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
@@ -218,6 +220,7 @@ class Engine:
         weights: Float64Array,
         use: Callable[[slice, Float64Array], tuple[Result, Float64Array]],
         kept: UInt16Array | None = None,
+        wanted: BoolArray | None = None,
     ) -> Iterator[tuple[Result, Float64Array]]:
         """Sum the same kernel values twice: over the vertices, and then over the rows.
 
@@ -225,11 +228,12 @@ class Engine:
         (n_rows, k), and returns any result, and factors f of the same shape. Yields that result
         and sum_i f[i, c] k(x_i, z_j), of shape (k, len(z)), in the order of the rows. The strips
         are the same for any number of threads. The kernel values are written into `kept`, shape
-        (len(x), len(z)), as by `block`.
+        (len(x), len(z)), as by `block`. Sums that are not `wanted`, shape (len(x), k), may be 0.
         """
         kernel_map, itemsize = self.map_of(x), np.dtype(x.method.dtype).itemsize
-        # A strip of more than 4 MiB would not be faster.
-        height = max(128, (4 << 20) // (len(z) * itemsize))
+        many = wanted is None and len(weights) >= _MANY_SUMS
+        # A strip of more than 4 MiB would not be faster, unless the sums over its rows are larger.
+        height = max(128, (4 << 20) // (len(z) * itemsize), 2 * len(weights))
         self.count(len(x) * len(z))
 
         def run(start: int) -> tuple[Result, Float64Array]:
@@ -238,7 +242,14 @@ class Engine:
             tiles = []
             for cols, zt, tile in self._workspace.strip(xt, z):
                 part = np.ascontiguousarray(weights[:, cols])
-                maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
+                if wanted is not None:
+                    maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
+                    maps.add_wanted_sums(tile, part, wanted[rows], sums)
+                elif many:
+                    maps.map_tile(kernel_map, tile, xt.terms, zt.terms)
+                    sums += tile.astype(np.float64) @ part.T
+                else:
+                    maps.sum_tile(kernel_map, tile, xt.terms, zt.terms, part, sums)
                 if kept is not None:
                     _store(tile, kept[rows, cols])
                 tiles.append((cols, tile))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -41,11 +40,12 @@ class Point:
 
 
 class Preconditioner:
-    """Solves systems with G + H, where H is over a sample of the rows, with factors of penalties.
+    """Solves systems with G + H, where H is the mean of the classifiers' own on a sample.
 
-    The landmarks, at `landmark_places` of the sample, stand for themselves. Each other row stands
-    for several rows. `check` is called again and again while H is computed. It may raise to end
-    the run.
+    A row of the sample has its penalty in H, times the share of the classifiers for which it is
+    inside the margin. The landmarks, at `landmark_places` of the sample, stand for themselves. Each
+    other row stands for several rows. `check` is called again and again while H is computed. It may
+    raise to end the run.
     """
 
     def __init__(
@@ -60,85 +60,71 @@ class Preconditioner:
         self._rows = problem.source.read(0, problem.n_rows)
         self._places = landmark_places
         self._check = check
-        k = problem.n_classifiers
         n = len(span)
         # In Fortran order. H is below the diagonal, the factor of G + H above it and on it.
-        self._matrices = np.zeros((k, n, n)).transpose(0, 2, 1)
-        self._diagonals = np.zeros((k, n))  # diagonals of H
-        self._factors = np.zeros(problem.targets.shape)
-        self._known: BoolArray = np.zeros(k, dtype=np.bool_)  # classifiers that have a factor
-        self._wanted = self._known
+        self._matrix = np.zeros((n, n), order="F")
+        self._diagonal = np.zeros(n)  # of H
+        self._factors = np.zeros(problem.n_rows)
+        self._known = False  # whether there is a factor
         self._multiple = 1.0
-        self.exact = True  # whether solutions are exact, apart from rounding
+        self.exact = False  # whether solutions are those of all classifiers, apart from rounding
 
     def release(self) -> None:
         """Free the memory; no system can be solved after that."""
-        self._matrices = np.empty((0, 0, 0))
-        self._known[:] = False
+        self._matrix = np.empty((0, 0))
+        self._known = False
 
-    def follow(
-        self, all_inside: BoolArray, multiple: float, wanted: BoolArray, worth: float = np.inf
-    ) -> None:
+    def follow(self, inside: BoolArray, multiple: float, worth: float = np.inf) -> None:
         """Follow the rows of the sample that are inside the margin of each classifier, (n, k).
 
-        A row that is no landmark stands for `multiple` rows. Systems can then be solved for the
-        classifiers that are `wanted`, shape (k,). A classifier keeps its old factor in one case:
-        less than a quarter of the penalties has changed, and a new factor takes more than `worth`
-        sums for each landmark.
+        A row that is no landmark stands for `multiple` rows. The old factor stays in one case: less
+        than a quarter of the penalties has changed, and a new factor takes more than `worth` sums
+        for each landmark.
         """
         if multiple != self._multiple:
-            for array in (self._matrices, self._diagonals, self._factors):
+            for array in (self._matrix, self._diagonal, self._factors):
                 array *= multiple / self._multiple
             self._multiple = multiple
-            self._known[:] = False
+            self._known = False
         weights = self._problem.penalties * multiple
         weights[self._places] = self._problem.penalties[self._places]
-        self._wanted = wanted
-        self.exact = True
-        for c in np.flatnonzero(wanted).tolist():
-            factors = np.where(all_inside[:, c], weights, 0.0)
-            change = np.abs(factors - self._factors[:, c])
-            sums = (np.count_nonzero(change) + len(self._span) / 3) * len(self._span)
-            similar = change.sum() <= 0.25 * self._factors[:, c].sum()
-            if self._known[c] and similar and sums > worth:
-                self.exact = False
-                continue
-            self._take(c, factors)
-            make = partial(self._summed, c)
-            _, shift = factorise(make, self._span.landmarks.engine.pool, lower=False)
-            self._known[c] = True
-            self.exact &= shift == 0
+        factors = weights * inside.mean(axis=1)
+        change = np.abs(factors - self._factors)
+        sums = (np.count_nonzero(change) + len(self._span) / 3) * len(self._span)
+        similar = change.sum() <= 0.25 * self._factors.sum()
+        self.exact = False
+        if self._known and similar and sums > worth:
+            return
+        self._take(factors)
+        _, shift = factorise(self._summed, self._span.landmarks.engine.pool, lower=False)
+        self._known = True
+        self.exact = shift == 0 and inside.shape[1] == 1
 
-    def _take(self, c: int, factors: Float64Array) -> None:
-        """Update H of a classifier to these factors of the rows."""
-        change = factors - self._factors[:, c]
+    def _take(self, factors: Float64Array) -> None:
+        """Update H to these factors of the rows."""
+        change = factors - self._factors
         change[np.abs(change) <= 1e-12 * factors] = 0.0  # these come from rounding
         if np.count_nonzero(change) >= np.count_nonzero(factors):  # a new sum is less work
-            self._matrices[c] = 0.0
-            self._diagonals[c] = 0.0
+            self._matrix[:] = 0.0
+            self._diagonal[:] = 0.0
             change = factors
-        self._factors[:, c] = factors
+        self._factors = factors
         changed = np.flatnonzero(change)
-        diagonal = np.einsum("ii->i", self._matrices[c])
-        diagonal[...] = self._diagonals[c]
+        diagonal = np.einsum("ii->i", self._matrix)
+        diagonal[...] = self._diagonal
         weighted = (changed, change[changed])
-        add_to_hessian(self._matrices[c], self._span.landmarks, self._rows, weighted, self._check)
-        self._diagonals[c] = diagonal
+        add_to_hessian(self._matrix, self._span.landmarks, self._rows, weighted, self._check)
+        self._diagonal[:] = diagonal
 
-    def _summed(self, c: int) -> Float64Array:
-        """Write G + H above and on the diagonal of the matrix of a classifier."""
-        matrix: Float64Array = self._matrices[c]
-        np.einsum("ii->i", matrix)[...] = self._diagonals[c]
-        self._span.fill_upper(matrix)
-        return matrix
+    def _summed(self) -> Float64Array:
+        """Write G + H above and on the diagonal of the matrix."""
+        np.einsum("ii->i", self._matrix)[...] = self._diagonal
+        self._span.fill_upper(self._matrix)
+        return self._matrix
 
     def solve(self, residual: Float64Array) -> Float64Array:
-        """(G + H)^-1 times each classifier's residual, shape (k, N); 0 for the unwanted ones."""
-        solution = np.zeros_like(residual)
-        for c in np.flatnonzero(self._wanted & self._known).tolist():
-            factor = self._matrices[c], False
-            solution[c] = cho_solve(factor, residual[c], check_finite=False)
-        return solution
+        """(G + H)^-1 times each residual, shape (m, N)."""
+        return np.asarray(cho_solve((self._matrix, False), residual.T, check_finite=False).T)
 
 
 def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
@@ -246,42 +232,51 @@ class Newton:
     ) -> tuple[Float64Array, Float64Array]:
         """Solve (G + H) d = u - Gb for the classifiers `wanted`, by conjugate gradients.
 
+        A single classifier on the sample itself needs none: its preconditioner is G + H.
+
         If P were quadratic, the residual r would leave a gap times P of 1/2 r'G^-1 r. The iteration
         ends if this is at most a share `target` of P, or at most a twentieth of its first value
         with r'(G + H)^-1 r at most a tenth. Returns d, and the gap times P for the end.
         """
-        active = self.passes.problem.inside(point.gradient.decisions)
+        left = np.flatnonzero(wanted)  # classifiers whose systems are unsolved
+        active = self.passes.problem.inside(point.gradient.decisions)[:, left]
         inside = active if self.sample is None else active[self.sample]
         # A new factor saves a few products, which read kernel values from memory: one takes the
         # time of 8 sums in a factor. Without products the factor has to be new.
-        worth = np.inf if self.sample is None else 40.0 * int(np.count_nonzero(active))
-        self.preconditioner.follow(inside, len(active) / len(inside), wanted, worth)
+        direct = self.sample is None and active.shape[1] == 1
+        worth = np.inf if direct else 40.0 * int(np.count_nonzero(active))
+        self.preconditioner.follow(inside, len(active) / len(inside), worth)
         self.stepped = True
-        residual = np.where(wanted[:, None], point.residual, 0.0)
+        residual = point.residual[left]
         z = self.preconditioner.solve(residual)
         targets = target * point.primal
-        promised = np.maximum(targets, 0.025 * self.span.inverse_norm(residual))
-        if self.sample is None and self.preconditioner.exact:
-            return z, promised
-        active &= wanted
-        step = np.zeros_like(z)
+        promised = np.maximum(targets, 0.025 * self.span.inverse_norm(point.residual))
+        step = np.zeros_like(point.b)
+        if direct and self.preconditioner.exact:
+            step[left] = z
+            return step, promised
         direction = z
         rz = (residual * z).sum(axis=1)
-        accepted = 0.1 * rz
+        accepted = np.zeros(len(step))
+        accepted[left] = 0.1 * rz
         for _ in range(50):  # at most so many products with the Hessian
             product = self.passes.hessian_product(active, direction, exact=self.exact_products)
             product += self.span.times(direction)
             length = _ratio(rz, (direction * product).sum(axis=1))
-            step += length * direction
+            step[left] += length * direction
             residual -= length * product
             z = self.preconditioner.solve(residual)
             before = rz
             rz = (residual * z).sum(axis=1)
             gaps = 0.5 * self.span.inverse_norm(residual)
-            small = (rz <= accepted) & (gaps <= promised)
-            if (small | (gaps <= targets)).all():
+            small = (rz <= accepted[left]) & (gaps <= promised[left])
+            more = ~(small | (gaps <= targets[left]))
+            if not more.any():
                 break
             direction = z + _ratio(rz, before) * direction
+            if not more.all():
+                left, active = left[more], active[:, more]
+                residual, direction, rz = residual[more], direction[more], rz[more]
         return step, promised
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:

@@ -221,7 +221,7 @@ def _product(
     rows = source.read(block.start, block.stop)
     x = engine.prepare(rows if len(places) == len(rows) else take_rows(rows, places), exact)
     z = landmarks.exact if exact else landmarks.fast
-    for of_bias, sums in engine.strips(x, z, d, use):
+    for of_bias, sums in engine.strips(x, z, d, use, None, factors != 0):
         product += sums + of_bias[:, None]
     return product
 

@@ -200,7 +200,7 @@ class _Run(Surroundings):
     ) -> Newton:
         """Newton's method on a part; landmarks have `places` in the sample, `in_part` in it."""
         preconditioner = Preconditioner(span, part, in_part, self.report)
-        passes = Passes(part, span.landmarks, on_block=self.report)
+        passes = Passes(part, span.landmarks, None, self.report, self.kept)
         return Newton(span, self.sample.ids[places], passes, preconditioner, None)
 
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array) -> Newton:

@@ -62,6 +62,7 @@ class Workload:
         own = _THREAD_BYTES + self.sparse * (_THREAD_BYTES // 2 + 4 * self.n_features)
         if landmarks > 0:  # strips of values, a tile of landmarks, columns of the Hessian
             own += _THREAD_BYTES + min(8 << 20, 8 * self.n_features * landmarks) + 2048 * landmarks
+            own += 24 * landmarks * self.n_classifiers  # sums over the rows of a strip
         return own
 
     def _shared(self, each: int, block_rows: int = 1) -> int:
@@ -85,23 +86,25 @@ class Workload:
     def span(self, landmarks: int, threads: int = 1) -> int:
         """Bytes of a run with landmarks, without a cache of kernel values.
 
-        There is one N x N matrix for the landmarks, and one for each classifier, with the Hessian
-        in one triangle and the factor of the preconditioner in the other. Those of the first half
-        of the landmarks, the pilot, stay until the weights of all are better.
+        There are two N x N matrices: values between landmarks with their factor, and the Hessian
+        with the factor of the preconditioner. Those of the first half of the landmarks, the pilot,
+        stay until the weights of all are better.
         """
         # The class; for each classifier, a sign and decision values at three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
         n_sample = min(self.n_rows, sample_rows(landmarks, self.row_bytes) + 20 * landmarks)
         sample = n_sample * (self.row_bytes + each + 8)
-        # Rows, and 5 KiB for each while the Hessian is computed.
-        rows = landmarks * (self.vertex_bytes + (5 << 10))
-        matrices = self.matrices(landmarks) + self.matrices(landmarks // 2)
+        # Rows, and 5 KiB for each while the Hessian is computed. A run has about 24 vectors of
+        # numbers for each landmark and classifier.
+        rows = landmarks * (self.vertex_bytes + (5 << 10) + 192 * self.n_classifiers)
         working = threads * self.thread_bytes(landmarks)
+        matrices = matrix_bytes(landmarks) + matrix_bytes(landmarks // 2)
         return self._shared(each) + working + sample + rows + matrices
 
-    def matrices(self, landmarks: int) -> int:
-        """Bytes of the matrices between so many landmarks."""
-        return 8 * landmarks**2 * (1 + self.n_classifiers)
+
+def matrix_bytes(landmarks: int) -> int:
+    """Bytes of the matrices between so many landmarks."""
+    return 16 * landmarks**2
 
 
 def sample_rows(n_landmarks: int, row_bytes: float) -> int:

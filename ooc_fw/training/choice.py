@@ -34,6 +34,7 @@ from ooc_fw.system.memory import (
     OverLimitError,
     Workload,
     least_bytes,
+    matrix_bytes,
     memory_total,
     plan_landmarks,
     plan_memory,
@@ -47,8 +48,7 @@ MOST_SUPPORT = 40_000
 """Number of support vectors for which an exact model is worth its time with any number of rows."""
 
 LANDMARKS = 5_000
-"""Number of landmarks, if the limits allow it. For k > 2 classes it is divided by sqrt(k), since
-each class needs matrices of its own between the landmarks."""
+"""Number of landmarks, if the limits allow it."""
 
 FIRST_SHARE = 0.6
 """Share of a time limit for the model itself, if held-out rows need the rest."""
@@ -118,8 +118,8 @@ def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: i
 
 def _usual_landmarks(work: Workload) -> int:
     """Number of landmarks if time and memory suffice."""
-    most = min(LANDMARKS / math.sqrt(work.n_classifiers), _PASS_VALUES / work.n_rows)
-    return min(max(START_ROWS, int(most)), work.n_rows)
+    most = min(LANDMARKS, int(_PASS_VALUES / work.n_rows))
+    return min(max(START_ROWS, most), work.n_rows)
 
 
 def most_support(n_rows: int) -> int:
@@ -519,9 +519,9 @@ def _larger_plan(
     """Plan a model with twice as many landmarks; None if there is no memory or time for it."""
     before = plan.memory.landmarks
     work = workload(problem, plan.given, session)
-    held = rows_bytes(solution.landmarks) + work.matrices(before)
+    held = rows_bytes(solution.landmarks) + matrix_bytes(before)
     work = replace(work, held_bytes=work.held_bytes + held)
-    most = int(min(2 * before, 30_000 / math.sqrt(work.n_classifiers), work.n_rows / 4))
+    most = min(2 * before, 30_000, work.n_rows // 4)
     if most <= before or session.deadline(plan.given).left() <= 0:
         return None
     try:

@@ -68,6 +68,16 @@ def test_powers_of_any_degree_keep_their_digits(degree):
 
 
 @PRECISIONS
+def test_wanted_sums_are_added_in_float64(number):
+    rng = np.random.default_rng(0)
+    tile, weights = rng.normal(size=(11, 20)).astype(number), rng.normal(size=(3, 20))
+    wanted, out = rng.random((11, 3)) < 0.5, rng.normal(size=(11, 3))
+    expected = out + np.where(wanted, tile.astype(np.float64) @ weights.T, 0)
+    maps.add_wanted_sums(tile, weights, wanted, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-14, atol=1e-14)
+
+
+@PRECISIONS
 @pytest.mark.parametrize("n_zeros", [0, 3, 11])
 def test_weighted_rows_are_added_in_float64(number, n_zeros):
     """Rows go in fours and singly, and those of factor 0 not at all."""
