@@ -119,6 +119,8 @@ class Progress(Waiting):
 
     def _show(self, state: SolverState) -> None:
         several = f"{state.n_finished} of {state.n_classifiers} classifiers, "
+        if state.n_stages > 1:
+            several += f"stage {state.stage} of {state.n_stages}, "
         parts = [several * (state.n_classifiers > 1) + state.phase]
         if state.sweep_fraction is not None:
             parts[0] += f" {state.sweep_fraction:.0%}"

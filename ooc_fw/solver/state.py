@@ -113,6 +113,8 @@ class SolverState:
     classifier: int = 0  # number of the binary classifier in training, one for each pair of classes
     n_classifiers: int = 1  # number of all binary classifiers: 1 for two classes
     n_finished: int = 0  # how many of several binary classifiers are finished
+    stage: int = 1  # of the training of several binary classifiers, each with more rows
+    n_stages: int = 1
     phase: Phase = Phase.START  # what the run is doing
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights

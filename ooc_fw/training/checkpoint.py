@@ -24,7 +24,7 @@ from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import START_ROWS, TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, relative_target
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Solution, Status, StepKind, Warm, Work
 from ooc_fw.solver.surroundings import Checkpoint
@@ -170,12 +170,19 @@ class Resumed:
         return [self._finished(one, options) for one in solutions_of(model)]
 
     def _finished(self, one: Solution | None, options: TrainOptions) -> Solution | None:
-        """The solution of a pair whose training had ended, without work; None for other pairs."""
-        if one is None or (one.certified_gap is None and one.sampled_gap is None):
+        """The solution of a pair, without work; its status tells whether its training had ended."""
+        if one is None:
             return None
+        gap = one.certified_gap if options.certify else one.sampled_gap
+        reached = gap is not None and gap <= options.tol and options.stopping == "relative"
+        if one.primal is not None and one.dual is not None and options.stopping == "relative":
+            reached |= 1 - one.dual / one.primal <= relative_target(options.tol)
+        status = Status.RUNNING
+        if reached:
+            status = Status.CONVERGED if options.certify else Status.SAMPLED
         return replace(
             one,
-            status=Status.CONVERGED if options.certify else Status.SAMPLED,
+            status=status,
             method=options.method,
             lmo=options.lmo,
             support_vectors=take_rows(one.support_vectors, np.empty(0, dtype=np.int64)),

@@ -14,8 +14,9 @@ classification, section on multi-class problems: one-versus-one.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -27,20 +28,25 @@ import numpy as np
 from ooc_fw._core.rules import DROPS, N_COUNTS, Limits, Rule, take_steps
 from ooc_fw._core.steps import KernelBlock, Vertices
 from ooc_fw.certificate.sweep import Certificate, certificate_of_all
-from ooc_fw.data.rows import Float64Array, concat_rows, rows_bytes, take_rows
+from ooc_fw.data.rows import Float64Array, Int64Array, concat_rows, rows_bytes, take_rows
+from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.arithmetic import Operand, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
-from ooc_fw.model.machines import PairSolution, class_pairs
+from ooc_fw.model.machines import PairSolution, class_pairs, places_among
 from ooc_fw.model.partition import Partition, partition_classes
 from ooc_fw.problem import FLOAT64_GAP, StoppingTest, relative_gap
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Plan, Session, plan_exact
-from ooc_fw.solver.state import Callback, Phase, Solution, SolverState, Status, StepKind, Warm
+from ooc_fw.solver.state import Phase, Solution, SolverState, Status, StepKind, Stop, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.memory import memory_total, program_bytes
 from ooc_fw.system.threads import limit_this_thread
+from ooc_fw.training.means import ClassMeans
+from ooc_fw.training.stages import STAGE_TOL, Stage, stages_of
+
+logger = logging.getLogger(__name__)
 
 _MOST_ROWS = 2500  # largest pair that is trained with all its rows as vertices
 _STEPS_PER_ROW = 200  # steps for each row of such a pair between two computations of the gradient
@@ -54,57 +60,182 @@ def train_exact(
 ) -> list[PairSolution]:
     """Train the exact classifiers of a problem: one for each pair, or one for novelty.
 
-    `warm` is the warm start of a single classifier, or the list of finished solutions of several.
-    Solutions of more than two classes hold no support vectors, since the classifiers share them.
-    After an interrupt, or if the time is over, each remaining classifier learns its first few rows
-    only, so that every pair has one. OutOfTimeError if the time is over even before that.
+    `warm` is the warm start of a single classifier, or the list of solutions of several, of which
+    those that reached their gap are final. Solutions of more than two classes hold no support
+    vectors, since the classifiers share them.
+
+    Several classifiers are trained in stages, see `ooc_fw.training.stages`. If a run ends early,
+    the classifiers that it did not train are those of the stage before, or the means of classes.
+    OutOfTimeError if the time is over before there are rows to train on.
     """
     if problem.task == "novelty" or problem.n_classes == 2:
         start = warm if isinstance(warm, Warm) else None
         return [PairSolution(0, 1, solve_problem(problem.binary(), plan, session, start))]
-    finished = [] if warm is None or isinstance(warm, Warm) else warm
-    with ExitStack() as opened:
-        with problem.source.limited(session.deadline(plan.options).check):
-            partition = opened.enter_context(partition_classes(problem, plan))
-        return _Training(partition, plan, session, finished).run()
+    given = [] if warm is None or isinstance(warm, Warm) else warm
+    # Shared by all pairs, so that no solution is lost.
+    interrupt = session.interrupt or DeferredInterrupt()
+    with nullcontext() if session.interrupt else interrupt:
+        found = _in_stages(problem, plan, replace(session, interrupt=interrupt), given)
+    pairs = class_pairs(problem.n_classes)
+    return [PairSolution(*pair, one) for pair, one in zip(pairs, found, strict=True)]
+
+
+def _in_stages(
+    problem: Any, plan: Plan, session: Session, given: Sequence[Solution | None]
+) -> list[Solution]:
+    """Train all pairs in one stage after another, until something ends the run."""
+    final = {k: one for k, one in enumerate(given) if one is not None and one.status.reached}
+    before = {k: one for k, one in enumerate(given) if one is not None and k not in final}
+    known = np.unique(np.concatenate([[], *(one.rows for one in before.values())]).astype(np.int64))
+    found = [one for one in given if one is not None]
+    has_model = 0 < len(found) == len(given)
+    n_learned = 0
+
+    def check() -> None:
+        """End the reading of rows if the run is over; without a model, only time ends it."""
+        deadline = session.deadline(plan.given)
+        if not has_model:
+            deadline.check()
+        elif session.interrupt is not None and session.interrupt.noted is not None:
+            raise Stop(Status.INTERRUPTED)
+        elif deadline.left() <= 0:
+            raise Stop(Status.TIME_LIMIT)
+
+    for stage in stages_of(problem, plan, known):
+        part = problem
+        if stage.rows is not None:
+            part = problem.subset(SubsetSource(problem.source, stage.rows), stage.rows)
+        over: Status | None
+        try:
+            with ExitStack() as opened:
+                with problem.source.limited(check):
+                    partition = opened.enter_context(partition_classes(part, plan))
+                training = _Training(partition, stage, plan, session, final, before)
+                training.run()
+                found = training.found()
+                has_model = True
+                over = training.over
+                n_new = training.n_ended
+        except Stop as stop:
+            over = stop.status
+            n_new = len(final)
+            found = [_unfinished(one, over) for one in found]
+        if over is not None:
+            words = "%d of %d classifiers have learned %d rows; the others %s"
+            others = f"have learned {n_learned}" if n_learned else "are the means of classes"
+            logger.warning(words, n_new, len(found), part.source.n_rows, others)
+            break
+        before = {k: one for k, one in enumerate(found) if k not in final}
+        n_learned = part.source.n_rows
+    return found
+
+
+def _unfinished(solution: Solution, status: Status) -> Solution:
+    """The weights of a classifier for which no gap over all rows is known."""
+    return replace(
+        solution,
+        status=status,
+        sampled_gap=None,
+        certified_gap=None,
+        pair_gap=None,
+        primal=None,
+        dual=None,
+    )
 
 
 class _Training:
     """Trains the classifiers: the pairs with few rows first, in parallel, then the others in turn.
 
     `plan` is the plan for all rows; each pair makes a plan of its own from the given options.
-    Callbacks hear of one classifier after another.
+    Callbacks hear of one classifier after another. Pairs begin with the weights of `before`.
     """
 
     def __init__(
         self,
         partition: Partition,
+        stage: Stage,
         plan: Plan,
         session: Session,
-        finished: Sequence[Solution | None],
+        final: Mapping[int, Solution],
+        before: Mapping[int, Solution],
     ) -> None:
         self.partition = partition
+        self.stage = stage
+        given = plan.given
+        if not stage.last:
+            tol = max(given.tol, STAGE_TOL) if given.stopping == "relative" else given.tol
+            plan = plan.with_options(tol=tol, certify=False)
         self.plan = plan
         self.session = session
-        self.deadline = session.deadline(plan.given)
-        # Shared by all pairs, so that no solution is lost.
+        self.deadline = session.deadline(given)
         self.interrupt = session.interrupt or DeferredInterrupt()
         self.pairs = class_pairs(partition.whole.n_classes)
-        self.solutions = {k: one for k, one in enumerate(finished) if one is not None}
+        self.final = final
+        self.before = before
+        self.solutions = dict(final)
         counts = np.array([len(rows) for rows in partition.rows])
         self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
+        self.means: ClassMeans | None = None  # made if a pair has no other weights
 
-    def run(self) -> list[PairSolution]:
-        """Train all pairs, except those whose solutions are given."""
+    def run(self) -> None:
+        """Train all pairs that are not final, until the run is over."""
         self._plan_of(int(self.n_rows.argmax()))  # OverLimitError if the largest pair does not fit
-        with nullcontext() if self.session.interrupt else self.interrupt:
-            self._solve_small()
-            # The larger pairs come last and share the time that the others leave.
-            for k in np.argsort(self.n_rows, kind="stable").tolist():
-                if k not in self.solutions:
-                    self._finish(k, self._solve(k))
-        return [PairSolution(*pair, self.solutions[k]) for k, pair in enumerate(self.pairs)]
+        self._solve_small()
+        # The larger pairs come last and share the time that the others leave.
+        for k in np.argsort(self.n_rows, kind="stable").tolist():
+            if k not in self.solutions and self.why_over() is None:
+                self._finish(k, self._solve(k))
+
+    @property
+    def n_ended(self) -> int:
+        """Number of pairs that have learned the rows of this stage."""
+        return sum(one.status.reached for one in self.solutions.values())
+
+    @property
+    def over(self) -> Status | None:
+        """Why the run ends with this stage before all pairs have ended; None if it does not."""
+        complete = self.stage.last and len(self.solutions) == len(self.pairs)
+        return None if complete else self.why_over()
+
+    def found(self, running: Mapping[int, Solution] | None = None) -> list[Solution]:
+        """The best solution of each pair; one of all rows has gaps if its training has ended.
+
+        Pairs in training may have their weights in `running`.
+        """
+        found = []
+        status = self.over or Status.RUNNING
+        for k, pair in enumerate(self.pairs):
+            new = self.solutions.get(k)
+            if new is None and running is not None:
+                new = running.get(k)
+            old = self.before.get(k)
+            if new is None and old is None:
+                self.means = self.means or ClassMeans(self.partition, self.plan)
+                old = self._of_all(self.means.solution(*pair, status))
+            better = old is None or (new is not None and (new.status.reached or new.rho <= old.rho))
+            best = new if better else old
+            assert best is not None
+            ended = better and k in self.solutions and (self.stage.last or k in self.final)
+            found.append(best if ended else _unfinished(best, status))
+        return found
+
+    def _of_all(self, solution: Solution) -> Solution:
+        """A solution with the numbers of its rows in the whole data set, and without vectors."""
+        rows = solution.rows
+        none = take_rows(solution.support_vectors, np.empty(0, dtype=np.int64))
+        if self.stage.rows is not None:
+            rows = self.stage.rows[rows]
+        return replace(solution, rows=rows, support_vectors=none)
+
+    def _start(self, k: int, rows: Int64Array) -> Warm | None:
+        """The weights with which a pair begins; `rows` are those of the pair in this stage."""
+        before = self.before.get(k)
+        if before is None:
+            return None
+        if self.stage.rows is not None:
+            rows = self.stage.rows[rows]
+        return Warm(places_among(rows, before.rows), before.alpha, before)
 
     # -- pairs of few rows -----------------------------------------------------------------------
 
@@ -147,15 +278,14 @@ class _Training:
                     if found is not None:
                         found = replace(found, kernel_evaluations=found.kernel_evaluations + shared)
                         shared = 0
-                        # Small pairs are fast, and a checkpoint solves all missing ones a little.
-                        self._finish(k, found, save=k == numbers[-1])
+                        self._finish(k, found)
             except BaseException:
                 self.stopped = True  # so that other threads begin no more pairs
                 raise
 
     def _solve_few(self, few: dict[int, _FewRows], k: int) -> Solution | None:
         """Solution of a pair; None if its certificate fails the test, or if training is over."""
-        if self._why_over() is not None:
+        if self.why_over() is not None:
             return None
         started = time.perf_counter()
         first, second = (few[code] for code in self.pairs[k])
@@ -165,8 +295,12 @@ class _Training:
         every = self.partition.whole.penalties
         penalties = np.full(m, self.plan.given.C) if every is None else every[rows]
         alpha = np.zeros(m)
-        for of_class in (alpha[:n], alpha[n:]):
-            of_class[:: -(-len(of_class) // 60)] = 1.0  # begin with up to 60 rows of each class
+        start = self._start(k, rows)
+        if start is not None:
+            alpha[start.rows] = start.alpha
+        else:
+            for of_class in (alpha[:n], alpha[n:]):
+                of_class[:: -(-len(of_class) // 60)] = 1.0  # begin with up to 60 rows of each class
         values, error = _signed_values(first, second)
         trained = self._optimise(values, penalties, alpha, error)
         if trained is None:
@@ -174,9 +308,11 @@ class _Training:
         certificate, n_rounds, drops = trained
         support = np.flatnonzero(alpha)
         evaluations = n * (m - n)
+        if start is not None and start.work is not None:
+            evaluations += start.work.kernel_evaluations
         method = self.plan.options.method
         certify = self.plan.given.certify
-        return Solution(
+        solution = Solution(
             status=Status.CONVERGED if certify else Status.SAMPLED,
             method=method,
             lmo="full",
@@ -202,6 +338,7 @@ class _Training:
             seconds=time.perf_counter() - started,
             penalties=None if every is None else penalties[support],
         )
+        return self._of_all(solution)
 
     def _optimise(
         self, values: Float64Array, penalties: Float64Array, alpha: Float64Array, error: float
@@ -242,33 +379,30 @@ class _Training:
         problem, _ = self.partition.pair(*self.pairs[k])
         return plan_exact(problem, self.plan.given, Session(held=self.partition.held_bytes))
 
-    def _solve(self, k: int, over: Status | None = None) -> Solution:
-        """Solution of a pair, with the row numbers of the whole data set.
-
-        If training is `over`, the solution has the first few rows only.
-        """
-        over = over or self._why_over()
+    def _solve(self, k: int) -> Solution:
+        """Train a pair."""
         problem, rows = self.partition.pair(*self.pairs[k])
         plan = self._plan_of(k)
-        callbacks: list[Callback] = [lambda state: self._tell(k, state)]
-        if over is not None:
-            callbacks = []
-            plan = plan.with_options(max_iter=0, max_time=None, certify=False)
-        else:
-            share = self.deadline.share(len(self.pairs) - len(self.solutions))
-            plan = plan.with_options(max_time=share)
-        session = Session(callbacks, held=self.partition.held_bytes, interrupt=self.interrupt)
-        solution = solve_problem(problem, plan, session)
-        return replace(
-            solution,
-            status=over or solution.status,
-            rows=rows[solution.rows],
-            support_vectors=take_rows(solution.support_vectors, np.empty(0, dtype=np.int64)),
+        share = self.deadline.share(len(self.pairs) - len(self.solutions))
+        plan = plan.with_options(max_time=share)
+
+        def whole(solution: Solution) -> Solution:
+            return self._of_all(replace(solution, rows=rows[solution.rows]))
+
+        checkpoint = self.session.checkpoint
+        if checkpoint is not None:
+            checkpoint = checkpoint.of_part(lambda one: self._so_far({k: whole(one)}))
+        session = Session(
+            [lambda state: self._tell(k, state)],
+            checkpoint=checkpoint,
+            held=self.partition.held_bytes,
+            interrupt=self.interrupt,
         )
+        return whole(solve_problem(problem, plan, session, self._start(k, rows)))
 
     # -- all pairs -------------------------------------------------------------------------------
 
-    def _finish(self, k: int, solution: Solution, *, save: bool = True) -> None:
+    def _finish(self, k: int, solution: Solution) -> None:
         """Store a solution, tell the callbacks, and write a checkpoint if one is due."""
         self.interrupt.defer()
         self.solutions[k] = solution
@@ -284,30 +418,26 @@ class _Training:
         )
         self._tell(k, state)
         checkpoint = self.session.checkpoint
-        if save and checkpoint is not None and checkpoint.is_due:
+        if checkpoint is not None and checkpoint.is_due:
             checkpoint.save(self._so_far)
 
-    def _so_far(self) -> list[PairSolution]:
-        """Solutions of all pairs; those that are not finished have a few rows and no gaps."""
-        found = []
-        for k, pair in enumerate(self.pairs):
-            one = self.solutions.get(k)
-            if one is None or not one.status.reached:
-                one = self._solve(k, Status.RUNNING)
-                one = replace(one, sampled_gap=None, certified_gap=None, primal=None, dual=None)
-            found.append(PairSolution(*pair, one))
-        return found
+    def _so_far(self, running: Mapping[int, Solution] | None = None) -> list[PairSolution]:
+        """Solutions of all pairs; those that are not finished have no gaps."""
+        found = zip(self.pairs, self.found(running), strict=True)
+        return [PairSolution(*pair, one) for pair, one in found]
 
     def _tell(self, k: int, state: SolverState) -> bool:
         """Tell the callbacks about the training of classifier `k`; returns whether it may go on."""
         state.classifier = k
         state.n_classifiers = len(self.pairs)
         state.n_finished = len(self.solutions)
+        state.stage = self.stage.number
+        state.n_stages = self.stage.n_stages
         answers = [callback(state) for callback in self.session.callbacks]
         self.stopped |= any(answer is False for answer in answers)
         return not self.stopped
 
-    def _why_over(self) -> Status | None:
+    def why_over(self) -> Status | None:
         """Why the remaining classifiers are not trained; None while training goes on."""
         if self.interrupt.noted is not None:
             return Status.INTERRUPTED
