@@ -24,7 +24,6 @@ from ooc_fw.model.machines import (
     PairSolution,
     class_probabilities,
     class_scores,
-    places_among,
     union_of_rows,
     worst_status,
 )
@@ -81,7 +80,9 @@ class Model(Trained):
         else:
             own = [pair.solution for pair in solution]
             rows = union_of_rows(solution)
-            places = [places_among(rows, one.rows) for one in own]
+            places = [np.searchsorted(rows, one.rows) for one in own]
+            if len(own) == 1:  # its rows are in any order
+                places = [np.arange(len(rows))]
             classifiers = [
                 Classifier(
                     sv,

@@ -15,7 +15,7 @@ from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.state import Solution, SolverState, Status, StepKind, Work
 
 _MOST_ROWS = 1 << 15  # of all classes together, in the means
-_FEW_ROWS = 1 << 12  # rows whose kernel values with those rows take a second
+_FEW_ROWS = 1 << 11  # rows whose kernel values with those rows take a second
 
 
 class ClassMeans:
