@@ -55,8 +55,9 @@ def open_model(args: argparse.Namespace) -> Model:
     if gap is None:
         gap = model.sampled_gap if model.certified_gap is None else model.certified_gap
     is_rough = (gap is None or gap > _ROUGH) and not Status(model.status).reached
-    if model.run is not None or is_rough:
-        what = "a checkpoint" if model.run is not None else "a model of low accuracy"
+    is_checkpoint = model.status == Status.RUNNING
+    if is_checkpoint or is_rough:
+        what = "a checkpoint" if is_checkpoint else "a model of low accuracy"
         sentence = "%s is %s: its run was not over (%s); see ooc-fw info %s"
         logger.warning(sentence, args.model, what, model.status, args.model)
     return model

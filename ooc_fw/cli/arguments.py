@@ -87,7 +87,9 @@ ARGUMENTS = {
     ),
     "checkpoint": file_option("file to which the run regularly writes its model so far"),
     "checkpoint_every": Option(None, "time between checkpoints (default: 60s)", **options.DURATION),
-    "resume": file_option("checkpoint to go on from; with --stream, a model to update"),
+    "resume": file_option(
+        "checkpoint or unfinished model to go on from; with --stream, a model to update"
+    ),
     "log": file_option("file for events of the run, as JSON; --resume appends to it"),
     "dry_run": flag("print the kind of model and the memory plan, but train nothing"),
     "stream": flag("read DATA once, in bounded memory; also LIBSVM text, or - for standard input"),

@@ -124,6 +124,6 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         "scaling": model.scaling.kind,
         "log1p": model.scaling.log1p,
         **origin,
-        "advice": [advice] if model.status == Status.RUNNING else [],
+        "advice": [advice] if model.run is not None else [],
         "next": [f"ooc-fw evaluate {name} DATA"],
     }

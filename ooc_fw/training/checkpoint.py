@@ -1,10 +1,9 @@
 """Checkpoints: model files of unfinished runs, and warm starts from them.
 
 A checkpoint is a model file with the status "running". Its text `run` is JSON: what the run is
-(`identity`), how many landmarks were planned, and the work so far. A resumed run begins with the
-weights of the file and adds to this work. If there are several pairs of classes, the checkpoint
-keeps the finished classifiers. Each of the others is trained on a few rows only and has no gap; a
-resumed run trains it from the beginning.
+(`identity`), how many landmarks were planned, and the work so far. Models of runs that ended early
+have this text, too. A resumed run begins with the weights of the file and adds to this work. If
+there are several pairs of classes, those that reached the tolerance are not trained again.
 """
 
 from __future__ import annotations
@@ -43,16 +42,34 @@ def saving(
     checkpoint: Checkpoint, problem: Problem, plan: Plan, model_of: Callable[[Any], Model]
 ) -> Checkpoint:
     """A checkpoint that can write the model of a run; `model_of` makes it from the weights."""
-    facts = {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
+    facts = _facts(problem, plan)
 
     def write(path: str | os.PathLike[str], solution: Any) -> None:
-        done = {} if isinstance(solution, list) else vars(solution)
-        work = {field.name: done[field.name] for field in fields(Work) if done}
-        run = {**facts, "work": work}
-        model = replace(model_of(solution), status=str(Status.RUNNING), run=json.dumps(run))
-        model.save(path)
+        run = json.dumps(facts | _work_of(solution))
+        replace(model_of(solution), status=str(Status.RUNNING), run=run).save(path)
 
     return replace(checkpoint, write=write)
+
+
+def resumable(model: Model, problem: Problem, plan: Plan, solution: Any) -> Model:
+    """The model of a run, which can resume if it ended early and its rows are in a file.
+
+    A model of a part of the rows cannot, since a resumed run draws another part.
+    """
+    over = Status(model.status).reached or plan.rows is not None
+    if over or not all(root.recipe is not None or root.stamps for root in problem.source.roots()):
+        return model
+    return replace(model, run=json.dumps(_facts(problem, plan) | _work_of(solution)))
+
+
+def _facts(problem: Problem, plan: Plan) -> dict[str, Any]:
+    return {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
+
+
+def _work_of(solution: Any) -> dict[str, Any]:
+    """The work of a run with one solution, as a fact of it."""
+    done = {} if isinstance(solution, list) else vars(solution)
+    return {"work": {field.name: done[field.name] for field in fields(Work) if done}}
 
 
 def identity(problem: Problem, options: TrainOptions) -> dict[str, dict[str, Any]]:
@@ -191,7 +208,7 @@ class Resumed:
 
 
 def load_resumed(path: str | os.PathLike[str]) -> Resumed:
-    """Read a checkpoint; InputError if it is missing, damaged, or the model of a finished run."""
+    """Read a checkpoint; InputError if it is missing or damaged, or if its run cannot go on."""
     name = os.fspath(path)
     model = load_model(path)
     if model.run is None:

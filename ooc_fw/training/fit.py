@@ -53,7 +53,7 @@ from ooc_fw.system.errors import (
     format_value,
     signal_of,
 )
-from ooc_fw.training.checkpoint import Resumed, saving
+from ooc_fw.training.checkpoint import Resumed, resumable, saving
 from ooc_fw.training.choice import FIRST_SHARE, plan_model, train_span
 from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.tasks import fold_sizes, model_of, scaled, threshold_of, warn_of_novel
@@ -155,6 +155,8 @@ def fit(
         plan, landmarks = train_span(spanned, plan, session, warm)
         scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
+    one = pairs[0].solution if len(pairs) == 1 else pairs
+    model = resumable(model, problem, plan, landmarks or one)
     if scope == "all" and model.n_weighted is not None:
         scope = "weighted"
     if problem.part is not None:
