@@ -281,7 +281,7 @@ def test_chunks_are_put_together_by_name(table):
 
 def test_attributes_of_an_svc(table, thirds):
     X = table.X.astype(np.float64)
-    options = {"C": 3, "class_weight": {"low": 2.0, "top": 0.5}}
+    options = {"C": 3, "class_weight": {"low": 2.0, "top": 0.5}, "exact": True}
     fitted = FrankWolfeSVC("linear", **options).fit(X, thirds)
     assert fitted.classes_.tolist() == ["low", "mid", "top"]
     np.testing.assert_array_equal(fitted.class_weight_, [2.0, 1.0, 0.5])

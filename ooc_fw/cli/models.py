@@ -31,7 +31,7 @@ def certify(args: argparse.Namespace) -> int:
     result = {"certified_gap": found.certified_gap, "gap_scope": found.gap_scope, **found.worst}
     if model.n_weighted is not None:
         result["n_weighted"] = model.n_weighted
-    if model.kind != "exact":
+    if model.kind == "landmarks":
         result["n_support"] = len(model.support_vectors)
     lines = common.aligned(common.with_scope(result))
     if len(found.classifiers) > 1:
@@ -90,7 +90,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         scope = "all" if model.n_weighted is None else "weighted"
     if model.status in (Status.STREAMED, Status.UNSETTLED):
         scope = "chunk"  # the rows that the stream keeps, and the last chunk
-    elif model.kind != "exact":
+    elif model.kind == "landmarks":
         scope = "span"
     origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as", "ordinary"))
     if model.table is not None:
@@ -117,7 +117,7 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         **{each: getattr(model, each) for each in same},
         "model_kind": model.kind,
         "weights": None if model.penalties is None else "by class or row",
-        "n_support": len(model.support_vectors),
+        "n_support": model.size,
         "sampled_gap": model.sampled_gap if model.certified_gap is None else None,
         "gap_scope": scope,
         "classes": [] if model.task == "regression" else Classes(model.classes).names,

@@ -121,7 +121,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         kind = f"{common.span_of(result)}, {kind}"
     if "classifiers" in result:
         kind += f", the worst of {len(result['classifiers'])} classifiers"
-    what = "landmarks" if result["kind"] == "landmarks" else "support vectors"
+    what = "landmarks of" if result["kind"] == "landmarks" else "support vectors of"
+    if result["kind"] == "linear":
+        what = "weights for each classifier, from"
     names = ("gamma", "C", "epsilon")
     numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
     words = f"relative gap {gap}"
@@ -130,7 +132,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         words = f"the best objective is lower by at most {share} (relative gap {gap})"
     return [
         f"{result['status']}: {words}, {kind}",
-        f"{result['n_support']} {what} of {result['n_rows']} rows, {result['kernel']} kernel, "
+        f"{result['n_support']} {what} {result['n_rows']} rows, {result['kernel']} kernel, "
         f"{', '.join(numbers)}",
         f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",

@@ -156,7 +156,7 @@ def _model_before(args: argparse.Namespace) -> Model:
     common.refuse_given(args, ("C", *option_fields(KernelOptions)), why)
     faults = {
         f"is for {model.task}": model.task != "classification",
-        "has landmarks": model.kind == "landmarks",
+        "has no support vectors": model.kind != "exact",
         "has weights of rows or classes": model.penalties is not None,
     }
     only = "; a stream can update exact classifiers without weights only: train on all rows"

@@ -101,7 +101,7 @@ def _print_plan(args: argparse.Namespace, plan: Plan) -> int:
     room = plan.memory
     sizes = {"kernel values": room.kernel_values, "rows kept in memory": room.row_cache}
     sizes["all else"] = room.planned - sum(sizes.values())
-    kind = "exact" if plan.landmarks is None else "landmarks"
+    kind = "exact" if plan.landmarks is None else "linear" if plan.linear else "landmarks"
     result: dict[str, Any] = {"choice": plan.kind, "kind": kind, "landmarks": plan.landmarks}
     result |= {"memory_limit": room.limit, "memory": sizes}
     rows = [[name, format_bytes(size)] for name, size in sizes.items()]

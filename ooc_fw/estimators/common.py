@@ -69,7 +69,8 @@ _WORDS = {
 """Parameters of the estimators that are not options of training, or mean more than these."""
 
 _ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or CSRRows
-    Numbers of the support vectors or landmarks in the training data, and these rows.
+    Numbers of the support vectors or landmarks in the training data, and these rows. A linear model
+    has none.
 dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
     Weight of each of these rows in the decision values; constant added to the weighted sums.
 certified_gap_, fit_status_ : float or None, and int
@@ -85,7 +86,8 @@ n_iter_, n_features_in_ : int
 feature_names_in_ : ndarray of object, shape (n_features,)
     Names of the columns, if a frame, an AnnData or a file names them.
 model_ : ooc_fw.Model
-    The model that `save` writes; `kind` is "exact" or "landmarks", `kernel.gamma` is a number.
+    The model that `save` writes; `kind` is "exact", "landmarks" or "linear", and `kernel.gamma` is
+    a number.
 solution_ : ooc_fw.Solution or ooc_fw.landmarks.LandmarkSolution
     Everything that the solver reports; for several pairs of classes, about the first pair."""
 
@@ -224,8 +226,10 @@ class Trainer(BaseEstimator):
         self.pairs_ = pairs
         self.solution_: Solution | LandmarkSolution = solutions[0]
         self.n_iter_ = sum(each.iterations for each in solutions)
-        self.support_: Int64Array = model.rows
-        self.support_vectors_: Rows = model.support_vectors
+        # The vectors of a linear model are no rows.
+        n_support = 0 if model.kind == "linear" else len(model.rows)
+        self.support_: Int64Array = model.rows[:n_support]
+        self.support_vectors_: Rows = model.support_vectors[:n_support]
         self.certified_gap_ = model.certified_gap
         self.objective_gap_ = model.objective_gap
         self.n_features_in_ = model.n_features
@@ -240,7 +244,7 @@ class Trainer(BaseEstimator):
 
     @property
     def dual_coef_(self) -> Float64Array:
-        return self.model_.weights().T
+        return self.model_.weights().T[:, : len(self.support_)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""

@@ -96,21 +96,22 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         problem = prepared.problem
         self.classes_: npt.NDArray[Any] = problem.classes
         self.class_weight_ = prepared.class_factors
-        rows = fitted.model.rows
+        rows = self.support_
         places = rows if problem.part is None else np.searchsorted(problem.part.rows, rows)
         counts = np.bincount(problem.codes[places], minlength=len(self.classes_))
         self.n_support_ = counts.astype(np.int32)
 
     @property
     def intercept_(self) -> Float64Array:
-        return np.asarray(self.dual_coef_.sum(axis=1))
+        return np.asarray(self.model_.weights().sum(axis=0))
 
     @property
     def coef_(self) -> Float64Array:
         if self.model_.kernel.name != "linear":
             raise AttributeError("coef_ exists for the linear kernel only")
-        vectors = self.support_vectors_
-        return self.dual_coef_ @ (vectors.toarray() if isinstance(vectors, CSRRows) else vectors)
+        vectors = self.model_.support_vectors
+        dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
+        return self.model_.weights().T @ dense
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order of `Model.decision_function`.
@@ -344,7 +345,8 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
 
     @property
     def intercept_(self) -> Float64Array:
-        return np.array([self.dual_coef_.sum() + (self.model_.offset or 0.0)])
+        bias = self.model_.weights().sum()
+        return np.array([self.model_.spread * bias + (self.model_.offset or 0.0)])
 
     def predict(self, X: Any) -> Float64Array:
         """Prediction for each row, shape (n_rows,), in the order of `Model.decision_function`."""

@@ -16,7 +16,7 @@ class LandmarkSolution(Work):
 
     status: Status
     rows: Int64Array  # (N,): row numbers of the landmarks
-    landmarks: Rows  # (N, n_features)
+    landmarks: Rows | None  # (N, n_features); None: the N weights are of the columns
     beta: Float64Array  # (k, N)
     jitter: float
     primal: Float64Array | None  # (k,), over all rows; None if no pass over all rows ended
@@ -40,3 +40,9 @@ class LandmarkStart:
 def relative_gap(primal: Float64Array, dual: Float64Array) -> Float64Array:
     """(P - D) / P, or 0 if P is 0, its least value."""
     return np.divide(primal - dual, primal, out=np.zeros_like(primal), where=primal != 0)
+
+
+def halves(weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Two float32 numbers for each weight, whose sum is the weight to 48 bits."""
+    high = weights.astype(np.float32)
+    return high.astype(np.float64), (weights - high).astype(np.float32).astype(np.float64)

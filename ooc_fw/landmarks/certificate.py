@@ -19,13 +19,13 @@ from ooc_fw.data.rows import Float32Array, Float64Array, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
+from ooc_fw.landmarks.columns import AnySpan
 from ooc_fw.landmarks.newton import Point
 from ooc_fw.landmarks.passes import SpanProblem, dual_terms, slacks
-from ooc_fw.landmarks.span import Span
 
 
 def certify_point(
-    span: Span, point: Point, problem: SpanProblem
+    span: AnySpan, point: Point, problem: SpanProblem
 ) -> tuple[Float64Array, Float64Array]:
     """Upper bounds on P and lower bounds on D* for exact kernel values, each of shape (k,).
 
@@ -53,7 +53,7 @@ def certify_point(
     largest = max(span.landmarks.largest + span.jitter, gradient.largest)
     summing = (gradient.depth + 16) * FLOAT64_UNIT  # relative error of each sum
     error = max(gradient.error, span.landmarks.error) + 4 * (n + 4) * FLOAT64_UNIT * largest
-    size = np.abs(point.b).sum(axis=1)
+    size = span.sizes(point.b)
     delta = size * error
     slacks = delta * beta_sum
     if problem.epsilon is not None:
@@ -64,7 +64,7 @@ def certify_point(
     slacks = slacks + delta**2 / 2 * problem.penalties.sum()
     primal = (point.primal + size**2 * error + slacks) * (1 + summing)
 
-    u_error = (error + summing * largest) * beta_sum * np.sqrt(n / span.jitter)
+    u_error = (error + summing * largest) * beta_sum * span.stretch
     v = np.sqrt(span.inverse_norm_bound(gradient.u)) + u_error
     return primal, _dual(dual_sum - summing * linear, v**2 + square, summing)
 

@@ -8,17 +8,19 @@ follows the rows inside the margin from step to step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from ooc_fw._core.steps import slack_slopes, tube_slopes
 from ooc_fw.data.parallel import row_slices
-from ooc_fw.data.rows import Float64Array, Int64Array
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.landmarks import relative_gap
+from ooc_fw.landmarks.columns import AnySpan, ColumnSpan
 from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
-from ooc_fw.landmarks.span import Span, factorise
+from ooc_fw.landmarks.span import factorise
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Preconditioner:
 
     def __init__(
         self,
-        span: Span,
+        span: AnySpan,
         problem: SpanProblem,
         landmark_places: Int64Array,
         check: Callable[[], None],
@@ -127,9 +129,56 @@ class Preconditioner:
         return np.asarray(cho_solve((self._matrix, False), residual.T, check_finite=False).T)
 
 
-def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Point:
-    """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
-    gradient = passes.gradient(b, exact=exact)
+class Diagonal:
+    """A `Preconditioner` that is the diagonal of G + H, for spans too large for a factor."""
+
+    exact = False  # solutions are not
+
+    def __init__(self, span: ColumnSpan, problem: SpanProblem) -> None:
+        self._columns = span.landmarks
+        rows = problem.source.read(0, problem.n_rows)
+        squares = np.square(rows.data if isinstance(rows, CSRRows) else rows, dtype=np.float64)
+        self._squares: Any = replace(rows, data=squares) if isinstance(rows, CSRRows) else squares
+        self._penalties = problem.penalties
+        self._diagonal = np.empty((0, 0))
+
+    def release(self) -> None:
+        """Free the memory."""
+        self._squares = None
+
+    def follow(self, inside: BoolArray, multiple: float, worth: float = np.inf) -> None:
+        """Follow the rows of the sample that are inside the margin of each classifier, (n, k)."""
+        factors = multiple * self._penalties * inside.mean(axis=1)
+        self._diagonal = 1.0 + self._columns.add(self._squares, factors[:, None]).T
+
+    def solve(self, residual: Float64Array) -> Float64Array:
+        """Each classifier's residual divided by the diagonal, shape (k, N)."""
+        return np.asarray(residual / self._diagonal)
+
+
+def evaluate(
+    span: AnySpan,
+    passes: Passes,
+    b: Float64Array,
+    *,
+    exact: bool,
+    before: Point | None = None,
+) -> Point:
+    """Pass over all rows at weights `b`; `exact` with float64 kernel values.
+
+    Classifiers keep their numbers of the point `before` if their weights are the same.
+    """
+    exact |= span.landmarks.always_exact
+    b = span.rounded(b)
+    live = np.ones(len(b), dtype=np.bool_)
+    if before is not None and before.exact == exact:
+        live = (b != before.b).any(axis=1)
+    if before is None or live.all():
+        gradient = passes.gradient(b, exact=exact)
+    elif not live.any():
+        return before
+    else:
+        gradient = passes.gradient(b[live], exact=exact, live=live).beside(before.gradient, live)
     slope = span.times(b)
     total, square, _, _ = gradient.terms
     primal = 0.5 * ((b * slope).sum(axis=1) + square)
@@ -143,20 +192,30 @@ def evaluate(span: Span, passes: Passes, b: Float64Array, *, exact: bool) -> Poi
 class Newton:
     """Newton's method on some rows."""
 
-    span: Span
+    span: AnySpan
     ids: Int64Array  # (N,): row numbers of the landmarks in the source
     passes: Passes
-    preconditioner: Preconditioner  # for a sample of the rows
+    preconditioner: Preconditioner | Diagonal  # for a sample of the rows
     sample: Int64Array | None  # its row numbers; None for all rows: steps are solved directly
     stepped: bool = False  # whether it has taken a step
     exact_products: bool = False  # whether products with the Hessian take float64 kernel values
 
-    def evaluate(self, b: Float64Array, *, exact: bool = False) -> Point:
+    def __post_init__(self) -> None:
+        self.exact_products |= self.span.landmarks.always_exact
+
+    def evaluate(
+        self, b: Float64Array, *, exact: bool = False, before: Point | None = None
+    ) -> Point:
         """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
-        return evaluate(self.span, self.passes, b, exact=exact)
+        return evaluate(self.span, self.passes, b, exact=exact, before=before)
 
     def minimise(
-        self, point: Point, target: float, tell: Callable[[Point], None], exact_below: float = 0.0
+        self,
+        point: Point,
+        target: float,
+        tell: Callable[[Point], None],
+        exact_below: float = 0.0,
+        steps: int = 100,  # about ten are enough
     ) -> Point:
         """Minimise P from a point until all gaps are at most `target`, or rounding prevents it.
 
@@ -165,7 +224,7 @@ class Newton:
         from a smaller gap leads to a gradient from float64 kernel values, and so does the last
         step. Products with the Hessian come from float32 as long as steps keep their promise.
         """
-        for _ in range(100):  # about ten steps are enough
+        for _ in range(steps):
             wanted = (point.gap > target) | ~point.b.any(axis=1)
             exact = point.exact or bool((point.gap < exact_below).all())
             if not wanted.any():
@@ -206,7 +265,7 @@ class Newton:
         """
         # The quadratic model promises too much. Therefore it has to promise a third of the target.
         step, promised = self._step(point, 0.3 * target, wanted)
-        there = self.evaluate(point.b + step, exact=exact)
+        there = self.evaluate(point.b + step, exact=exact, before=point)
         if exact and not point.exact:  # objectives in float32 and float64 differ by 1e-3
             if (there.primal <= (1 + 1e-3) * point.primal).all():
                 return there, promised
@@ -219,12 +278,13 @@ class Newton:
         # If the best length is far from 1, another gradient is worth its pass.
         far = (lengths < (0.75 if exact else 0.5)) | (lengths > 1.5)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
-            there = self.evaluate(point.b + lengths[:, None] * step, exact=exact)
+            there = self.evaluate(point.b + lengths[:, None] * step, exact=exact, before=point)
         better = (there.primal < point.primal) | ~point.b.any(axis=1)
         if not better.any():
             return point, promised
         if not better.all():
-            there = self.evaluate(np.where(better[:, None], there.b, point.b), exact=exact)
+            b = np.where(better[:, None], there.b, point.b)
+            there = self.evaluate(b, exact=exact, before=there)
         return there, promised
 
     def _step(

@@ -24,14 +24,14 @@ from ooc_fw.data.rows import (
 )
 from ooc_fw.data.sources import RowSource, block_slices, rows_source
 from ooc_fw.kernels.engine import UInt16Array
-from ooc_fw.landmarks.span import Landmarks
+from ooc_fw.landmarks.columns import AnyFeatures
+from ooc_fw.landmarks.span import KERNEL_ROWS
 from ooc_fw.problem import Problem, RegressionProblem
 from ooc_fw.system.memory import bytes_above
 
 BoolArray = npt.NDArray[np.bool_]
 
 _UNIT = 1 / 65535  # distance between two kernel values in 16 bits
-_KERNEL_ROWS = 128  # rows for which a thread computes or multiplies kernel values at once
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,18 @@ class Gradient(NamedTuple):
     largest: float  # bound on all k(x_i, x_i) + bias
     depth: int  # largest number of additions for a term in the sums over rows
 
+    def beside(self, others: Gradient, live: BoolArray) -> Gradient:
+        """The gradient of all classifiers: this one is of the `live` ones, shape (k,)."""
+        u = others.u.copy()
+        terms = others.terms.copy()
+        decisions = others.decisions.copy()
+        u[live] = self.u
+        terms[:, live] = self.terms
+        decisions[:, live] = self.decisions
+        error = max(self.error, others.error)
+        largest = max(self.largest, others.largest)
+        return Gradient(u, terms, decisions, error, largest, max(self.depth, others.depth))
+
 
 class _Block(NamedTuple):
     """Rows ``start:stop``, and numbers that belong to them."""
@@ -152,13 +164,12 @@ class _Block(NamedTuple):
 def _gradient(
     source: RowSource,
     block: _Block,
-    landmarks: Landmarks,
+    landmarks: AnyFeatures,
     b: Float64Array,
     epsilon: float | None,
     exact: bool,
 ) -> Gradient:
     """The gradient at weights `b`, summed over a block."""
-    engine = landmarks.engine
     bias = landmarks.bias
     rows = source.read(block.start, block.stop)
     shift = bias * b.sum(axis=1)
@@ -177,52 +188,39 @@ def _gradient(
     u = np.zeros((len(b), len(landmarks)))
     terms = np.zeros((4, len(b)))
     depth = longest = 0
-    x = engine.prepare(rows, exact)
-    z = landmarks.exact if exact else landmarks.fast
-    for (of_bias, of_strip, length), sums in engine.strips(x, z, b, use, block.kept):
+    x = landmarks.prepare(rows, exact)
+    for (of_bias, of_strip, length), sums in landmarks.strips(x, b, use, block.kept):
         u += sums + of_bias[:, None]
         terms += of_strip
         depth += 1
         longest = max(longest, length)
-    error = float(engine.error_bound(x, z).max(initial=0.0)) if exact else 0.0
-    largest = bias + float(engine.kernel.diagonal(x.norms).max(initial=0.0))
+    error, largest = landmarks.bounds(x, exact)
     return Gradient(u, terms, decisions, error, largest, depth + longest)
 
 
 def _product(
-    source: RowSource, block: _Block, landmarks: Landmarks, d: Float64Array, exact: bool
+    source: RowSource, block: _Block, landmarks: AnyFeatures, d: Float64Array, exact: bool
 ) -> Float64Array:
     """Product of the Hessian with `d`, summed over a block."""
-    engine = landmarks.engine
-    bias = landmarks.bias
     places = np.flatnonzero(block.flags.any(axis=1))
     factors = np.where(block.flags[places], block.penalties[places, None], 0.0)
+    if block.kept is None:
+        rows = source.read(block.start, block.stop)
+        return landmarks.hessian_product(rows, places, d, factors, exact)
+    bias = landmarks.bias
     product = np.zeros_like(d)
-    if block.kept is not None:
-        kept = block.kept
+    kept = block.kept
 
-        def run(rows: tuple[int, int]) -> Float64Array:
-            part = slice(*rows)
-            sums = np.zeros_like(d)
-            maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
-            return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
+    def run(rows: tuple[int, int]) -> Float64Array:
+        part = slice(*rows)
+        sums = np.zeros_like(d)
+        maps.add_products(kept, places[part], d, factors[part], (_UNIT, bias), sums)
+        return np.asarray(sums * _UNIT + bias * factors[part].sum(axis=0)[:, None])
 
-        # Each thread takes 2 MiB of values in 16 bits.
-        height = max(_KERNEL_ROWS, (1 << 20) // len(landmarks))
-        for sums in engine.pool.map(run, row_slices(len(places), height)):
-            product += sums
-        return product
-    shift = bias * d.sum(axis=1)
-
-    def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
-        of_rows = (sums + shift) * factors[part]
-        return bias * of_rows.sum(axis=0), of_rows
-
-    rows = source.read(block.start, block.stop)
-    x = engine.prepare(rows if len(places) == len(rows) else take_rows(rows, places), exact)
-    z = landmarks.exact if exact else landmarks.fast
-    for of_bias, sums in engine.strips(x, z, d, use, None, factors != 0):
-        product += sums + of_bias[:, None]
+    # Each thread takes 2 MiB of values in 16 bits.
+    height = max(KERNEL_ROWS, (1 << 20) // len(landmarks))
+    for sums in landmarks.engine.pool.map(run, row_slices(len(places), height)):
+        product += sums
     return product
 
 
@@ -236,10 +234,10 @@ class KeptValues:
         self._limit = limit
         # A page takes no memory before it is written.
         self._memory: UInt16Array = np.empty(n_bytes // 2, dtype=np.uint16)
-        self._of: tuple[RowSource, Landmarks] | None = None
+        self._of: tuple[RowSource, AnyFeatures] | None = None
         self.filled: set[int] = set()  # first rows of the blocks with values
 
-    def of_block(self, start: int, stop: int, source: RowSource, landmarks: Landmarks) -> Any:
+    def of_block(self, start: int, stop: int, source: RowSource, landmarks: AnyFeatures) -> Any:
         """Values or room for a block, shape (n, n_landmarks); None if it has no memory here."""
         if bytes_above(self._limit) > 0:
             self._memory = self._memory[:0].copy()
@@ -263,7 +261,7 @@ class Passes:
     def __init__(
         self,
         problem: SpanProblem,
-        landmarks: Landmarks,
+        landmarks: AnyFeatures,
         workers: Workers | None = None,
         on_block: Callable[[float], None] | None = None,
         kept: KeptValues | None = None,
@@ -276,11 +274,17 @@ class Passes:
         in_unit = landmarks.engine.kernel.shift_invariant
         self._kept = kept if in_unit and self._workers.client is None else None
 
-    def gradient(self, b: Float64Array, *, exact: bool = False) -> Gradient:
-        """The gradient at weights `b`, shape (k, n_landmarks), by a pass; `exact` in float64."""
+    def gradient(
+        self, b: Float64Array, *, exact: bool = False, live: BoolArray | None = None
+    ) -> Gradient:
+        """The gradient at weights `b`, shape (k, n_landmarks), by a pass; `exact` in float64.
+
+        The weights may be those of the `live` classifiers only.
+        """
         problem = self.problem
-        blocks = self._blocks(problem.targets, filled=None if exact else False)
-        decisions = np.empty(problem.targets.shape, dtype=np.float32)
+        targets = problem.targets if live is None else problem.targets[:, live]
+        blocks = self._blocks(targets, filled=None if exact else False)
+        decisions = np.empty(targets.shape, dtype=np.float32)
         u = np.zeros_like(b)
         terms = np.zeros((4, len(b)))
         error = largest = 0.0
@@ -336,7 +340,7 @@ class Passes:
 
 def add_to_hessian(
     hessian: Float64Array,
-    landmarks: Landmarks,
+    landmarks: AnyFeatures,
     rows: Rows,
     factors: tuple[Int64Array, Float64Array],
     check: Callable[[], None],
@@ -346,19 +350,12 @@ def add_to_hessian(
     `factors` are places of some rows, and their C_i, which may be negative. `check` is called once
     in a few hundred rows.
     """
-    engine = landmarks.engine
     places, weights = factors
     strips = row_slices(len(landmarks), 256)  # columns for a thread at a time
     # Rows between two checks: they are copied twice, and one may have millions of features.
     copied = (1 << 22) * len(rows) // max(1, rows_bytes(rows))
     for part in row_slices(len(places), min(512, max(1, copied))):
-        x = engine.prepare(take_rows(rows, places[slice(*part)]))
-        values = np.empty((len(x), len(landmarks)))
-        for start, stop in row_slices(len(x), _KERNEL_ROWS):
-            products = np.empty((stop - start, len(landmarks)), dtype=np.float32)
-            engine.block(x[start:stop], landmarks.fast, products)
-            values[start:stop] = products
-        values += landmarks.bias
+        values = landmarks.values(take_rows(rows, places[slice(*part)]))
         each = weights[slice(*part), None]
 
         def add(strip: tuple[int, int], values: AnyArray = values, each: AnyArray = each) -> None:
@@ -366,6 +363,6 @@ def add_to_hessian(
             below = slice(strip[0], None)
             hessian[below, columns] += values[:, below].T @ (values[:, columns] * each)
 
-        for _ in engine.pool.map(add, strips):
+        for _ in landmarks.engine.pool.map(add, strips):
             pass
         check()

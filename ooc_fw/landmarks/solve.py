@@ -18,11 +18,12 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
-from ooc_fw.kernels.arithmetic import choose_arithmetic
+from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
-from ooc_fw.landmarks.newton import Newton, Point, Preconditioner
+from ooc_fw.landmarks.columns import AnySpan, Columns, ColumnSpan
+from ooc_fw.landmarks.newton import Diagonal, Newton, Point, Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem, relative_target
@@ -30,8 +31,11 @@ from ooc_fw.solver.plan import Plan, Session, lend_workers
 from ooc_fw.solver.state import Phase, SolverState, Status, Stop, Work
 from ooc_fw.solver.surroundings import Surroundings
 from ooc_fw.system.errors import InputError
+from ooc_fw.system.memory import LARGEST_FACTOR, column_sample
 
 logger = logging.getLogger(__name__)
+
+_SAMPLE_STEPS = 5  # Newton steps of a linear run on its sample
 
 
 def solve_landmarks(
@@ -91,9 +95,17 @@ class _Run(Surroundings):
         if warm is not None and warm.work is not None:
             self.go_on_from(warm.work)
         given = None if warm is None else warm.rows
-        self.sample = Sample.draw(self.source, self.codes, self.n_landmarks, self.rng, given)
-        probe = self.sample.rows[:1024]
-        arithmetic = choose_arithmetic(problem.kernel, probe)
+        self.linear = plan.linear
+        # All columns are the whole space.
+        self.scope = "all" if plan.linear else "span"
+        if plan.linear:
+            row_bytes = self.source.decoded_bytes / self.source.n_rows
+            n_sample = column_sample(self.source.n_rows, self.source.n_features, row_bytes)
+            self.sample = Sample.of_size(self.source, self.codes, n_sample, self.rng)
+            arithmetic = Arithmetic()
+        else:
+            self.sample = Sample.draw(self.source, self.codes, self.n_landmarks, self.rng, given)
+            arithmetic = choose_arithmetic(problem.kernel, self.sample.rows[:1024])
         self.engine = stack.enter_context(Engine(problem.kernel, self.options.threads, arithmetic))
         self.workers = stack.enter_context(lend_workers(session, self.options.threads, self.source))
         self.kept = KeptValues(plan.memory.kernel_values, plan.memory.limit)
@@ -118,7 +130,10 @@ class _Run(Surroundings):
         target = relative_target(self.options.tol)
         whole = self.warm is not None and self.warm.whole
         if len(self.sample.rows) < self.source.n_rows and not whole:
-            b = self._minimise(newton, self._begin(newton, b), target=0.02).b
+            # With a column for every few rows, the optimum of a sample is far from that of all.
+            wide = isinstance(newton.preconditioner, Diagonal)
+            steps = _SAMPLE_STEPS if wide else 100
+            b = self._minimise(newton, self._begin(newton, b), target=0.02, steps=steps).b
 
         # 2. Find weights for more rows.
         if len(self.sample.pool) > len(self.sample.rows) and not whole:
@@ -142,6 +157,8 @@ class _Run(Surroundings):
 
     def _choose_start(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample with all landmarks, and weights to begin with."""
+        if self.linear:
+            return self._choose_zero()
         places, weights = self._choose_landmarks()
         pilot = take_rows(self.sample.rows, places[: weights.shape[1]])
         span, kept = self._span(places)
@@ -152,6 +169,16 @@ class _Run(Surroundings):
             b = span.nearest(self._landmarks(pilot), weights)
         part = self.problem.part(self.sample.rows, self.sample.ids)
         return self._newton(span, kept, part, kept), b
+
+    def _choose_zero(self) -> tuple[Newton, Float64Array]:
+        """Newton's method on the sample with all columns, and the weights so far, or 0."""
+        columns = Columns(self.engine, self.source.n_features)
+        span = ColumnSpan(columns)
+        none = np.empty(0, dtype=np.int64)
+        b = np.zeros((self.problem.n_classifiers, len(span)))
+        part = self.problem.part(self.sample.rows, self.sample.ids)
+        newton = self._newton(span, none, part, none)
+        return newton, b if self.warm is None else self.warm.beta
 
     def _choose_landmarks(self) -> tuple[Int64Array, Float64Array]:
         """Places of the landmarks in the sample, and weights of the pilot for the first of them."""
@@ -196,10 +223,14 @@ class _Run(Surroundings):
         return Landmarks(self.engine, rows, self.problem.bias)
 
     def _newton(
-        self, span: Span, places: Int64Array, part: SpanProblem, in_part: Int64Array
+        self, span: AnySpan, places: Int64Array, part: SpanProblem, in_part: Int64Array
     ) -> Newton:
         """Newton's method on a part; landmarks have `places` in the sample, `in_part` in it."""
-        preconditioner = Preconditioner(span, part, in_part, self.report)
+        preconditioner: Preconditioner | Diagonal
+        if isinstance(span, ColumnSpan) and len(span) > LARGEST_FACTOR:
+            preconditioner = Diagonal(span, part)
+        else:
+            preconditioner = Preconditioner(span, part, in_part, self.report)
         passes = Passes(part, span.landmarks, None, self.report, self.kept)
         return Newton(span, self.sample.ids[places], passes, preconditioner, None)
 
@@ -220,14 +251,19 @@ class _Run(Surroundings):
     def _begin(self, newton: Newton, b: Float64Array) -> Point:
         """The point at weights `b`, with which Newton's method begins."""
         whole = newton.passes.problem.n_rows == self.source.n_rows
-        self.progress.gap_scope = "span" if whole else "sample"
+        self.progress.gap_scope = self.scope if whole else "sample"
         self.progress.sampled_gap = None
         point = newton.evaluate(b)
         self._keep(newton, point, 0.0)
         return point
 
     def _minimise(
-        self, newton: Newton, point: Point, target: float, exact_below: float = 0.0
+        self,
+        newton: Newton,
+        point: Point,
+        target: float,
+        exact_below: float = 0.0,
+        steps: int = 100,
     ) -> Point:
         """Take Newton steps; the run keeps each new point."""
 
@@ -238,7 +274,7 @@ class _Run(Surroundings):
             if most is not None and self.progress.iteration >= most:
                 raise Stop(Status.MAX_ITER)
 
-        return newton.minimise(point, target, tell, exact_below)
+        return newton.minimise(point, target, tell, exact_below, steps)
 
     def _keep(self, newton: Newton, point: Point, exact_below: float) -> None:
         """Keep a point as the end of the run, if it is a model, and report it."""
@@ -266,6 +302,11 @@ class _Run(Surroundings):
         """The weights with which the run would end; InputError is raised if there are none."""
         if self.newton is not None and self.point is not None:
             return self.newton, self.point
+        if self.linear:
+            raise InputError(
+                "there is nothing to learn: the sum of the rows, by label, is zero in each column, "
+                "as it is if equal rows have labels that cancel each other; take another kernel"
+            )
         raise InputError(
             f"there is nothing to learn with these landmarks ({self.n_landmarks}): for each the "
             f"kernel-weighted sum of the labels is zero, as it is if equal rows have labels that "
@@ -290,7 +331,7 @@ class _Run(Surroundings):
         newton, point = self.best
         gap = relative_gap(*certify_point(newton.span, point, self.problem))
         self.progress.certified_gap = float(gap.max())
-        self.progress.gap_scope = "span"
+        self.progress.gap_scope = self.scope
         self.tell()
         return bool((gap <= relative_target(self.options.tol)).all())
 

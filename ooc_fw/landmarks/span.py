@@ -32,7 +32,7 @@ reach 80.8 %, and a randomised Cholesky factorisation of the kernel 81.0 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,18 +42,20 @@ from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.sources import RowSource
-from ooc_fw.kernels.engine import Engine
+from ooc_fw.kernels.arithmetic import Operand
+from ooc_fw.kernels.engine import BoolArray, Engine, UInt16Array
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.solver.plan import make_sampler
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import sample_rows
-from ooc_fw.system.threads import Threads
+from ooc_fw.system.threads import Result, Threads
 
 JITTER = 1e-6
 """Share of the mean diagonal of G that is added to its diagonal. It bounds the norm of G^-1, and so
 the effect of float32 rounding, 1e-7, on the gap. On covtype it changes P by 1e-5."""
 
 _COLUMNS = 256  # columns of a matrix that are computed at once
+KERNEL_ROWS = 128  # rows for which a thread computes or multiplies kernel values at once
 _PANEL = 512  # columns of a factor whose products are subtracted from the rest at once
 
 
@@ -74,8 +76,58 @@ class Landmarks:
         self.largest = bias + float(engine.kernel.diagonal(self.exact.norms).max())
         self.error = float(engine.error_bound(self.exact, self.exact).max())
 
+    always_exact = False  # whether there are float64 kernel values only
+
     def __len__(self) -> int:
         return len(self.rows)
+
+    def prepare(self, rows: Rows, exact: bool) -> Operand:
+        """Rows for kernel values with the landmarks, in float64 if `exact`."""
+        return self.engine.prepare(rows, exact)
+
+    def strips(
+        self,
+        x: Operand,
+        weights: Float64Array,
+        use: Callable[[slice, Float64Array], tuple[Result, Float64Array]],
+        kept: UInt16Array | None = None,
+        wanted: BoolArray | None = None,
+    ) -> Iterator[tuple[Result, Float64Array]]:
+        """`Engine.strips` of prepared rows with the landmarks."""
+        z = self.exact if x.method == self.exact.method else self.fast
+        return self.engine.strips(x, z, weights, use, kept, wanted)
+
+    def bounds(self, x: Operand, exact: bool) -> tuple[float, float]:
+        """Bounds on the error of a weighted mean of a row's values, if exact, and on all values."""
+        error = float(self.engine.error_bound(x, self.exact).max(initial=0.0)) if exact else 0.0
+        return error, self.bias + float(self.engine.kernel.diagonal(x.norms).max(initial=0.0))
+
+    def hessian_product(
+        self, rows: Rows, places: Int64Array, d: Float64Array, factors: Float64Array, exact: bool
+    ) -> Float64Array:
+        """Sum of factors_i k(x_i) k(x_i)'d over the rows at `places`, which have the `factors`."""
+        shift = self.bias * d.sum(axis=1)
+
+        def use(part: slice, sums: Float64Array) -> tuple[Float64Array, Float64Array]:
+            of_rows = (sums + shift) * factors[part]
+            return self.bias * of_rows.sum(axis=0), of_rows
+
+        x = self.prepare(rows if len(places) == len(rows) else take_rows(rows, places), exact)
+        product = np.zeros_like(d)
+        for of_bias, sums in self.strips(x, d, use, None, factors != 0):
+            product += sums + of_bias[:, None]
+        return product
+
+    def values(self, rows: Rows) -> Float64Array:
+        """Kernel values of some rows plus the bias, from float32, (n, n_landmarks)."""
+        x = self.engine.prepare(rows)
+        values = np.empty((len(x), len(self)))
+        for start, stop in row_slices(len(x), KERNEL_ROWS):
+            products = np.empty((stop - start, len(self)), dtype=np.float32)
+            self.engine.block(x[start:stop], self.fast, products)
+            values[start:stop] = products
+        values += self.bias
+        return values
 
     def inner_products(self) -> Float64Array:
         """Values k + bias between the landmarks in float64, in Fortran order."""
@@ -214,6 +266,19 @@ class Span:
         half = solve_triangular(self._factor, u.T, lower=True, check_finite=False)
         return np.asarray(np.square(half).sum(axis=0))
 
+    @property
+    def stretch(self) -> float:
+        """Bound on the square root of u'G^-1 u, for vectors u with entries up to 1."""
+        return math.sqrt(len(self) / self.jitter)
+
+    def sizes(self, b: Float64Array) -> Float64Array:
+        """Absolute sums of weights: factors of the bounds on rounding, which are for a mean."""
+        return np.asarray(np.abs(b).sum(axis=1))
+
+    def rounded(self, b: Float64Array) -> Float64Array:
+        """The weights as a model holds them."""
+        return b
+
     def inverse_norm_bound(self, u: Float64Array) -> Float64Array:
         """Upper bound on u'G^-1 u for each row of `u`, for any rounding of the factor.
 
@@ -308,3 +373,12 @@ class Sample:
         pool = source.take(pool_ids)
         rows = pool if len(ids) == len(pool_ids) else take_rows(pool, in_pool)
         return cls(ids, rows, pool_ids, pool, in_pool)
+
+    @classmethod
+    def of_size(
+        cls, source: RowSource, codes: Int64Array, size: int, rng: np.random.Generator
+    ) -> Sample:
+        """Draw a sample of so many rows, which is its own pool."""
+        ids = make_sampler(source, codes).sample(size, rng)
+        rows = source.take(ids)
+        return cls(ids, rows, ids, rows, np.arange(len(ids)))

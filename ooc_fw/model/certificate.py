@@ -18,6 +18,7 @@ from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
+from ooc_fw.landmarks.columns import AnySpan, Columns, ColumnSpan
 from ooc_fw.landmarks.newton import evaluate
 from ooc_fw.landmarks.passes import Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
@@ -145,6 +146,8 @@ def _problem_of(model: Trained, source: RowSource, penalties: Float64Array | Non
 
 def _check_training_rows(model: Trained, source: RowSource, codes: Int64Array) -> None:
     """Raise InputError if a support vector (if exact, or its class) differs from its row."""
+    if model.kind == "linear":  # its vectors are no rows
+        return
     numbers = model.rows
     differs = np.zeros(len(numbers), dtype=bool)
     order = np.argsort(numbers)
@@ -196,22 +199,24 @@ def _certify_span(
     """Certify a landmark model: bounds on its objectives, rounding included (`certify_point`)."""
     source = problem.source
     of_span = SpanProblem.of(problem, model.C)
-    jitter = model.jitter or 0.0
-    demand(jitter > 0, "a landmark model without jitter cannot be certified; train it again")
-    betas = np.array([one.beta for one in model.classifiers])
-    vectors = take_rows(model.support_vectors, model.classifiers[0].sv)
-    landmarks = Landmarks(engine, vectors, of_span.bias)
-    span = Span(landmarks, jitter)
+    span: AnySpan
+    if model.kind == "linear":
+        betas = model.column_weights()
+        span = ColumnSpan(Columns(engine, model.n_features))
+    else:
+        betas = np.array([one.beta for one in model.classifiers])
+        vectors = take_rows(model.support_vectors, model.classifiers[0].sv)
+        span = Span(Landmarks(engine, vectors, of_span.bias), model.jitter)
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
-        passes = Passes(of_span, landmarks, workers, lambda x: tell(round(x * source.n_rows)))
+        passes = Passes(of_span, span.landmarks, workers, lambda x: tell(round(x * source.n_rows)))
         point = evaluate(span, passes, betas, exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
     # The file of an exact regression has a lower bound on the optimum over all rows. If only some
     # rows were landmarks, it has a bound on the optimum in their span, which is larger.
-    scope = "span"
-    if model.task == "regression" and source.n_rows <= EXACT_ROWS:
+    scope = "all" if model.kind == "linear" else "span"
+    if scope == "span" and model.task == "regression" and source.n_rows <= EXACT_ROWS:
         of_all = exact_dual(of_span, point.gradient.decisions, engine)
         if model.numbers("dual")[0] <= of_all[0] * (1 + 1e-6):  # allows for rounding
             dual = of_all

@@ -121,7 +121,7 @@ class Predictor:
         sizes = np.ones(len(rho))
         weights = []
         for k, one in enumerate(model.classifiers):
-            if model.kind == "landmarks":
+            if model.kind != "exact":
                 sizes[k] = one.alpha.sum() or 1.0
             weights.append(Weights(one.sv, one.alpha / sizes[k], one.labels))
         self.function = DecisionFunctions(engine, vectors, weights)

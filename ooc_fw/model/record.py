@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from ooc_fw.data.opening import borrow_source as borrow_source
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
-from ooc_fw.landmarks import LandmarkSolution
+from ooc_fw.landmarks import LandmarkSolution, halves
 from ooc_fw.model.file import content_of, read_model
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
@@ -75,6 +75,9 @@ class Model(Trained):
                 for beta, own in zip(solution.beta, numbers, strict=True)
             ]
             vectors = solution.landmarks
+            if vectors is None:
+                vectors, classifiers = _linear(classifiers, getattr(data, "sparse", False))
+                rows = np.zeros(len(vectors), dtype=np.int64)
             status = solution.status
             given["jitter"] = solution.jitter
         else:
@@ -250,6 +253,26 @@ class Model(Trained):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, replacing `path` atomically."""
         write_atomic(Path(path), content_of(self))
+
+
+def _linear(classifiers: list[Classifier], sparse: bool) -> tuple[Rows, list[Classifier]]:
+    """Vectors of a linear model, and its classifiers, which have weights of columns.
+
+    The first vector is 0: its weight makes the sum of the weights of a classifier its bias. A
+    classifier has two further vectors, the two halves of its weights, since vectors are float32.
+    """
+    weights = np.array([one.beta for one in classifiers])
+    parts = halves(weights[:, :-1])
+    zero = np.zeros((1, weights.shape[1] - 1))
+    dense = np.vstack([zero, *parts]).astype(np.float32)
+    k = len(weights)
+    found = [
+        replace(
+            one, sv=np.array([0, c + 1, k + c + 1]), beta=np.array([weights[c, -1] - 2.0, 1.0, 1.0])
+        )
+        for c, one in enumerate(classifiers)
+    ]
+    return CSRRows.from_dense(dense) if sparse else dense, found
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
@@ -40,7 +41,8 @@ class Trained:
     # With penalties: what tells those of all rows, see `ooc_fw.problem.penalties_of_classes`.
     class_penalties: Float64Array | None = None  # (n_classes,): of the last row of each class
     penalty_sums: Float64Array | None = None  # (n_classes,)
-    jitter: float | None = None  # landmark models: added to the diagonal of the kernel matrix
+    # Landmark models: added to the diagonal of the kernel matrix. Linear models: 0.
+    jitter: float | None = None
     offset: float | None = None  # novelty: subtracted from the score; regression: mean of targets
     spread: float | None = None  # regression: the prediction is offset + spread h(x)
     epsilon: float | None = None  # regression: largest error that costs nothing
@@ -65,6 +67,8 @@ class Trained:
         of_task &= self.threshold is None or (n == 2 and self.task != "regression")
         demand(of_task, f"its classes, classifiers or numbers do not fit {self.task}")
         n_vectors = len(self.support_vectors)
+        fits = self.jitter is None or self.jitter > 0 or self.kernel.name == "linear"
+        demand(fits, "a landmark model without jitter cannot be used; train it again")
         for own in (self.rows, range(n_vectors) if self.penalties is None else self.penalties):
             demand(
                 len(own) == n_vectors, f"{n_vectors} support vectors cannot have {len(own)} numbers"
@@ -94,9 +98,16 @@ class Trained:
         return "classification" if self.offset is None else "novelty"
 
     @property
-    def kind(self) -> Literal["exact", "landmarks"]:
-        """Whether the model is exact, or has weights on landmarks only."""
-        return "exact" if self.jitter is None else "landmarks"
+    def kind(self) -> Literal["exact", "landmarks", "linear"]:
+        """Whether the model has support vectors, weights of landmarks, or weights of columns."""
+        if self.jitter is None:
+            return "exact"
+        return "landmarks" if self.jitter > 0 else "linear"
+
+    @property
+    def size(self) -> int:
+        """Number of support vectors or landmarks, or of the weights of a linear classifier."""
+        return self.n_features + 1 if self.kind == "linear" else len(self.support_vectors)
 
     @property
     def n_features(self) -> int:
@@ -112,7 +123,7 @@ class Trained:
     @property
     def decision(self) -> Decision:
         """Whether classifiers are for pairs of classes ("ovo") or one against the rest ("ovr")."""
-        return "ovr" if len(self.classes) > 2 and self.kind == "landmarks" else "ovo"
+        return "ovr" if len(self.classes) > 2 and self.kind != "exact" else "ovo"
 
     @property
     def sides(self) -> Int64Array:
@@ -154,6 +165,15 @@ class Trained:
         columns, sv, beta = self.entries()
         weights[sv, columns] = beta
         return weights if self.task == "novelty" else weights / self.numbers("rho")
+
+    def column_weights(self) -> Float64Array:
+        """Weights of the columns and the bias of each classifier of a linear model, (k, N)."""
+        weights = []
+        for one in self.classifiers:
+            vectors = take_rows(self.support_vectors, one.sv)
+            dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
+            weights.append(np.append(one.beta @ dense.astype(np.float64), math.fsum(one.beta)))
+        return np.array(weights)
 
     def entries(self) -> tuple[Int64Array, Int64Array, Float64Array]:
         """Classifier, place of the vector and `beta` of all weights, classifier by classifier."""

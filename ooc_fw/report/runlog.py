@@ -67,7 +67,7 @@ def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
     names = "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
     columns = {name: _column(progress, name) for name in names}
     tolerance = options["tol"] if options["stopping"] == "relative" else None
-    if tolerance and (end.get("kind") == "landmarks" or options.get("landmarks")):
+    if tolerance and (end.get("kind") in ("landmarks", "linear") or options.get("landmarks")):
         tolerance = relative_target(tolerance)
     return Run(label, columns, tolerance, options.get("memory_limit"))
 

@@ -50,6 +50,7 @@ class Plan:
     kind: str = ""  # one line: why the model is exact, or has landmarks
     method: str = ""  # one line: the method and oracle of an exact model, and why
     quantised: bool = False  # whether kernel values between vertices begin in 16 bits
+    linear: bool = False  # whether weights of columns take the place of landmarks
     grows: bool = False  # whether landmarks are added as long as a time limit allows
     kernel: Kernel | None = None  # that held-out rows chose; None: the kernel of the problem
     rows: Int64Array | None = None  # increasing numbers of the rows to learn; None for all

@@ -26,6 +26,9 @@ _CODE_BYTES = 72 << 20  # code that the first run of a process loads or compiles
 _MORE_CODE_BYTES = 40 << 20  # code that a later run of another kind loads or compiles
 _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products
 
+LARGEST_FACTOR = 512
+"""Most weights of a linear classifier for which its preconditioner is a Cholesky factor."""
+
 _program: int | None = None  # the measurement of `program_bytes`
 
 
@@ -101,6 +104,18 @@ class Workload:
         matrices = matrix_bytes(landmarks) + matrix_bytes(landmarks // 2)
         return self._shared(each) + working + sample + rows + matrices
 
+    def columns(self, threads: int = 1) -> int:
+        """Bytes of a linear run: weights of all columns take the place of landmarks."""
+        width = self.n_features + 1
+        each = 2 + 14 * self.n_classifiers + 30 * self.weighted
+        n_sample = column_sample(self.n_rows, self.n_features, self.row_bytes)
+        # The sample, its squares in float64, and a part of it as dense rows.
+        sample = n_sample * (4 * self.row_bytes + 10 * self.n_classifiers + each + 8)
+        factors = matrix_bytes(width) * (width <= LARGEST_FACTOR) + 4096 * width
+        # Steps take about twenty vectors of weights, and each thread has sums of its own.
+        vectors = 8 * self.n_classifiers * width * (20 + 4 * threads)
+        return self._shared(each) + threads * self.thread_bytes() + sample + factors + vectors
+
 
 def matrix_bytes(landmarks: int) -> int:
     """Bytes of the matrices between so many landmarks."""
@@ -111,6 +126,12 @@ def sample_rows(n_landmarks: int, row_bytes: float) -> int:
     """Number of rows in the sample of a run with landmarks: 4 to 80 for each landmark."""
     affordable = int((64 << 20) / max(1.0, row_bytes))
     return min(max(4 * n_landmarks, affordable), 80 * n_landmarks)
+
+
+def column_sample(n_rows: int, n_features: int, row_bytes: float) -> int:
+    """Number of rows in the sample of a linear run: an eighth of all, or 20 for each column."""
+    wanted = max(n_rows // 8, 20 * min(n_features, LARGEST_FACTOR), 1_000)
+    return min(n_rows, wanted, max(100, int((32 << 20) / max(1.0, row_bytes))))
 
 
 class OverLimitError(InputError):
@@ -191,6 +212,20 @@ def plan_landmarks(
     others += row_cache
     values = min(budget - others, 2 * work.n_rows * landmarks * work.in_unit)  # in 16 bits
     return MemoryPlan(work, others + values, limit, threads, 0, 0, landmarks, values, row_cache)
+
+
+def plan_columns(work: Workload, limit: int | None, available: int, threads: int) -> MemoryPlan:
+    """Plan the memory of a linear run, with up to `threads` threads; OverLimitError."""
+    needed = work.columns()
+    budget = max(available // 2, min(needed, 1 << 30)) if limit is None else limit
+    if needed > budget:
+        raise OverLimitError(limit, needed)
+    each = work.columns(2) - needed
+    threads = min(threads, 1 + (budget - needed) // each)
+    others = work.columns(threads)
+    row_cache = work.cacheable * min(_CACHE_BYTES, budget - others)
+    width = work.n_features + 1
+    return MemoryPlan(work, others + row_cache, limit, threads, 0, 0, width, 0, row_cache)
 
 
 def parse_bytes(text: str) -> int:

@@ -120,6 +120,8 @@ class Resumed:
     def options(self, options: Options) -> Options:
         """The options with the kind of model of the checkpoint; InputError for another kind."""
         before = self.run["landmarks"]
+        if self.model.kind == "linear":
+            return options
         asked = options.landmarks
         if asked is not None:  # a run takes at most all rows
             asked = min(asked, self.run["identity"]["data"]["n_rows"])
@@ -178,6 +180,9 @@ class Resumed:
             model = replace(model, rows=np.searchsorted(known, model.rows))
         first = model.classifiers[0]
         rows = model.rows[first.sv]
+        if model.kind == "linear":
+            none = np.empty(0, dtype=np.int64)
+            return LandmarkStart(none, model.column_weights(), work, first.primal is not None)
         if model.kind == "landmarks":
             beta = np.array([one.beta for one in model.classifiers])
             whole = first.primal is not None

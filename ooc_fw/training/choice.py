@@ -36,6 +36,7 @@ from ooc_fw.system.memory import (
     least_bytes,
     matrix_bytes,
     memory_total,
+    plan_columns,
     plan_landmarks,
     plan_memory,
 )
@@ -152,9 +153,28 @@ def why_exact(options: TrainOptions) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def is_linear(kernel: Kernel, options: TrainOptions) -> bool:
+    """Whether the options of a classification or regression lead to weights of columns."""
+    given = options.landmarks is not None or why_exact(options) is not None
+    return kernel.name == "linear" and not given
+
+
+def _plan_linear(problem: Problem, options: TrainOptions, session: Session) -> Plan:
+    """Plan the weights of all columns."""
+    work = workload(problem, options, session)
+    memory = plan_columns(work, options.memory_limit, memory_total(), options.threads)
+    kind = f"linear: {problem.source.n_features} weights and a bias"
+    if problem.n_classifiers > 1:
+        kind += " for each class"
+    kind += "; --exact and --landmarks N take support vectors"
+    within = replace(options, threads=memory.max_threads)
+    return Plan(within, options, memory, kind, linear=True)
+
+
 def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Plan:
     """Plan the model of any task: whether it is exact or has landmarks.
 
+    The linear kernel has weights of columns unless the options say otherwise.
     It has landmarks if the user asks for them, or if the exact model would have more support
     vectors than `most_support` or than memory holds, or would take longer than the time limit, and
     if held-out rows do not prefer an exact model of as many rows as fit. A method of exact models,
@@ -165,6 +185,8 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     """
     check_options(problem.task, options)
     n_rows = problem.source.n_rows
+    if problem.task != "novelty" and is_linear(problem.kernel, options):
+        return _plan_linear(problem, options, session)
     if problem.task == "regression":
         if takes_all_rows(n_rows, options):
             kind = f"exact: there are {n_rows} rows; --landmarks N takes landmarks"
@@ -489,7 +511,8 @@ def train_span(
 
     start = warm if isinstance(warm, LandmarkStart) else None
     # If all rows are landmarks, as in a small regression, the gap is measured to the exact optimum.
-    whole = problem.task == "regression" and plan.landmarks == problem.source.n_rows
+    all_rows = plan.landmarks == problem.source.n_rows and not plan.linear
+    whole = problem.task == "regression" and all_rows
     solution = solve_landmarks(problem, plan, session, start, to_optimum=whole)
     # If less than half of the landmarks are in use, the others depend on these: more add little.
     while plan.grows and solution.status.reached and 2 * len(solution.rows) > plan.memory.landmarks:
@@ -519,6 +542,7 @@ def _larger_plan(
     """Plan a model with twice as many landmarks; None if there is no memory or time for it."""
     before = plan.memory.landmarks
     work = workload(problem, plan.given, session)
+    assert solution.landmarks is not None
     held = rows_bytes(solution.landmarks) + matrix_bytes(before)
     work = replace(work, held_bytes=work.held_bytes + held)
     most = min(2 * before, 30_000, work.n_rows // 4)

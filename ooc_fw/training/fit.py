@@ -153,7 +153,8 @@ def fit(
         spanned = scaled(problem)[0] if isinstance(problem, RegressionProblem) else problem
         all_rows = problem.task == "regression" and plan.landmarks == problem.source.n_rows
         plan, landmarks = train_span(spanned, plan, session, warm)
-        scope = "all" if all_rows and landmarks.certified_gap is not None else "span"
+        whole = plan.linear or (all_rows and landmarks.certified_gap is not None)
+        scope = "all" if whole else "span"
     model = model_of(problem, plan.options.C, landmarks or pairs)
     one = pairs[0].solution if len(pairs) == 1 else pairs
     model = resumable(model, problem, plan, landmarks or one)
@@ -194,7 +195,7 @@ def describe(fit: Fit) -> dict[str, Any]:
         known["objective"] = each.rho / 2 if exact else each.dual
         classifiers.append(sides | known | {"n_support": len(each.sv)})
     one = classifiers[0] if len(classifiers) == 1 else {}
-    n_support = len(model.support_vectors)
+    n_support = model.size
     evaluations = sum(each.kernel_evaluations for each in fit.solutions)
     of_model = "task", "status", "kind", "C", "certified_gap", "objective_gap", "sampled_gap"
     result: dict[str, Any] = {

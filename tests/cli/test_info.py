@@ -59,7 +59,7 @@ def test_a_model(ooc_fw, here, describe, name, expected):
         ooc_fw("train", "d.h5", "--lmo", "sampled", "--no-certify", "-o", name).done()
     result, model = describe(name), load_model(name)
     assert expected.items() <= result.items()
-    assert result["n_support"] == len(model.support_vectors)
+    assert result["n_support"] == model.size
     assert result["certified_gap"] == model.certified_gap
     assert result["objective_gap"] == model.objective_gap
     shown = "(within the span of the 20 landmarks)" in ooc_fw("info", name).done().words

@@ -89,8 +89,9 @@ def test_bounds_are_tight_and_those_of_training(kernel, n_classes, sparse):
         if other is model:
             known = [own.certified_gap for own in model.classifiers]
             np.testing.assert_allclose(relative_gap(upper, lower), known, rtol=1e-3, atol=1e-8)
-    with pytest.raises(InputError, match="without jitter"):
-        dataclasses.replace(model, jitter=0.0).certify(*data)
+    if kernel != "linear":  # for which it stands for weights of columns
+        with pytest.raises(InputError, match="without jitter"):
+            dataclasses.replace(model, jitter=0.0)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
