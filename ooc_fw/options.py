@@ -237,9 +237,10 @@ class KernelOptions(_Checked):
     # Names are checked against `ooc_fw.kernels.functions.KERNELS`, which this module cannot import.
     kernel: str = option("rbf", "kernel: rbf, linear, poly, laplacian or tanimoto")
     gamma: float | str = option(
-        "auto",
-        "gamma of the kernel: auto (from distances of rows), scale (as scikit-learn) or a number",
-        choices=("auto", "scale"),
+        "search",
+        "gamma of the kernel: search (the best of a few times auto, for a sample of classes), auto "
+        "(from distances of rows), scale (as scikit-learn) or a number",
+        choices=("search", "auto", "scale"),
         **POSITIVE,
     )
     degree: int = option(2, "exponent of the poly kernel", **_INT32)

@@ -50,9 +50,12 @@ def run(args: argparse.Namespace) -> int:
         session = Session((), workers, args.started, checkpoint, interrupt=interrupt)
         weights = Weights(args.class_weight, ordinary)
         with Waiting("labels and statistics", source.n_rows, quiet=args.quiet) as tell:
-            problem = prepare(source, args.task, options, weights, session, tell).problem
+            prepared = prepare(source, args.task, options, weights, session, tell)
+        problem = prepared.problem
         with Waiting("the choice of the model", quiet=args.quiet) as tell:
             plan = plan_model(problem, options, replace(session, say=tell.say))
+        if prepared.words:
+            common.say(args, prepared.words)
         if args.dry_run:
             return _print_plan(args, plan)
         common.say(args, plan.kind)

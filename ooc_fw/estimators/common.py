@@ -112,7 +112,7 @@ class Trainer(BaseEstimator):
     """Base of the estimators: `fit` for the task of the class, and everything they share."""
 
     kernel: str = KernelOptions.kernel
-    gamma: float | str = KernelOptions.gamma
+    gamma: float | str = "auto"  # as in scikit-learn, `fit` searches no parameter unless told to
     degree: int = KernelOptions.degree
     coef0: float = KernelOptions.coef0
     C: float = TrainOptions.C

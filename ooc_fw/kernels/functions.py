@@ -354,14 +354,14 @@ def resolve_gamma(
     """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
-    1 for other kernels. For novelty, RBF and Laplacian take `NOVELTY_FACTOR` times that. "scale" is
-    1 / (n_features times the variance of all values).
+    1 for other kernels; a "search" begins there. For novelty, RBF and Laplacian take
+    `NOVELTY_FACTOR` times that. "scale" is 1 / (n_features times the variance of all values).
     """
     # `make_kernel` refuses an unknown name.
     kind = KERNELS.get(name, Kernel)
     if gamma == "scale" and variance is not None:
         return 1 / (n_features * variance()) if name in KERNELS and kind.uses_gamma else 1.0
-    if gamma == "auto":
+    if gamma in ("auto", "search"):
         factor = NOVELTY_FACTOR if task == "novelty" and kind.shift_invariant else 1.0
         if kind.per_sigma2 > 0:
             return factor * kind.per_sigma2 / sigma2()

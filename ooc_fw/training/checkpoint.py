@@ -134,7 +134,7 @@ class Resumed:
                 f"the checkpoint {self.path} is of {kind}; leave out {given}, or train without "
                 f"--resume"
             )
-        if getattr(options, "gamma", None) == "auto":  # which held-out rows may have chosen
+        if getattr(options, "gamma", None) == "search":
             options = replace(options, gamma=self.model.kernel.gamma)  # type: ignore[call-arg]
         if before is None:
             return replace(options, landmarks=None, exact=True)

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_fw.data.rows import Int64Array, rows_bytes
-from ooc_fw.data.sampling import choose_sampler
-from ooc_fw.data.sources import RowSource, rows_source
+from ooc_fw.data.rows import Float64Array, Int64Array, rows_bytes
+from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart
@@ -40,7 +39,9 @@ from ooc_fw.system.memory import (
     plan_landmarks,
     plan_memory,
 )
+from ooc_fw.training.gamma import climb, differ, is_free
 from ooc_fw.training.pairs import train_exact
+from ooc_fw.training.samples import CLASS_ROWS, loaded, random_rows, with_all_classes
 from ooc_fw.training.tasks import model_of, takes_all_rows
 
 logger = logging.getLogger(__name__)
@@ -67,11 +68,8 @@ SAMPLE_ROWS = 2_000, 8_000
 _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
 _FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
 _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
-_TRIAL_TIME = 0.1  # share of a time limit that all trials may take together
-_TRIAL_ROWS = 30  # fewest rows of a sample for each class: a model of fewer rows says nothing
+_TRIAL_TIME = 0.07  # share of a time limit that all trials may take, beside those of gamma
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
-_COMPARISON_MODELS = 5  # times the first one that the rest of a comparison takes
-_GAMMA_STEP = 4.0  # between the gammas that are compared
 _COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
 
@@ -265,7 +263,7 @@ def _plan_part(
     kind = f"exact: {found.words}"
     if n_part == source.n_rows:
         return replace(plan_exact(problem, options, session, kind=kind), kernel=problem.kernel)
-    ids = _random_rows(problem, n_part, options.seed)
+    ids = random_rows(problem, n_part, options.seed)
     part = problem.subset(SubsetSource(source, ids), ids)
     kind += f"; it learns {len(ids)} of {source.n_rows} rows, --exact learns all"
     plan = plan_exact(part, options, session, kind=kind)
@@ -318,7 +316,7 @@ class Trials:
         left = self.session.deadline(self.options).left()
         models: list[tuple[int, int, float]] = []  # rows, support vectors and seconds of samples
         for wanted in sorted({min(number, most, n_rows) for number in SAMPLE_ROWS}):
-            if wanted < _TRIAL_ROWS * self.n_classes:
+            if wanted < CLASS_ROWS * self.n_classes:
                 self.why_none = f"a sample says nothing of {self.n_classes} classes"
                 continue
             began = time.perf_counter()
@@ -344,15 +342,11 @@ class Trials:
 
     def _solve_sample(self, size: int) -> tuple[int, int]:
         """Train exactly on about `size` rows: their number, and that of the support vectors."""
-        sample = self._loaded(_random_rows(self.problem, size, self.options.seed))
+        sample = self._load(random_rows(self.problem, size, self.options.seed))
         return sample.source.n_rows, len(union_of_rows(self._train(sample)))
 
-    def _loaded(self, ids: Int64Array) -> Any:
-        """The problem of some rows, which are read into memory."""
-        source = self.problem.source
-        with source.limited(self.deadline.check):
-            rows = rows_source(source.take(ids), source.name)
-        return self.problem.subset(rows, ids)
+    def _load(self, ids: Int64Array) -> Any:
+        return loaded(self.problem, ids, self.deadline.check)
 
     def _train(self, sample: Any) -> list[PairSolution]:
         """Train exactly on some rows of the problem; KeyboardInterrupt after a signal."""
@@ -381,63 +375,58 @@ class Trials:
     def compare(self) -> Compared | None:
         """Compare an exact model of a sample with landmarks of four times as many rows.
 
-        Both compute about as many kernel values, and rows that neither learned judge them. If gamma
-        is "auto", it rises as long as the exact model gets better. None if the time is short.
+        Both compute about as many kernel values, and rows that neither learned judge them. Unless
+        gamma is given, it rises as long as the exact model gets better. None if the rows are few.
         """
-        began = time.perf_counter()
         problem = self.problem
         n_pool = few_rows(problem.source, 5 * SAMPLE_ROWS[1])
         pool = np.random.default_rng(self.options.seed).permutation(
-            _random_rows(problem, n_pool, self.options.seed)
+            random_rows(problem, n_pool, self.options.seed)
         )
         n_each = len(pool) // 5
-        if n_each < _TRIAL_ROWS * self.n_classes:
+        if n_each < CLASS_ROWS * self.n_classes:
             return None
-        learned = _with_all_classes(problem, pool[n_each:])
-        more = self._loaded(learned)
-        few = self._loaded(_with_all_classes(problem, pool[-n_each:]))
-        judges = self._loaded(np.setdiff1d(pool[:n_each], learned))
+        learned = with_all_classes(problem, pool[n_each:])
+        more = self._load(learned)
+        few = self._load(with_all_classes(problem, pool[-n_each:]))
+        judges = self._load(np.setdiff1d(pool[:n_each], learned))
 
-        def error_of_exact(kernel: Kernel) -> float:
+        def errors_of(kernel: Kernel) -> Float64Array:
             sample = replace(few, kernel=kernel)
-            return self._error(sample, self._train(sample), judges)
+            return self._errors(sample, self._train(sample), judges)
 
-        kernels = [problem.kernel]
-        errors = [error_of_exact(problem.kernel)]
-        if _COMPARISON_MODELS * (time.perf_counter() - began) > self.deadline.left():
-            return None
-        free = getattr(self.options, "gamma", None) == "auto" and problem.kernel.shift_invariant
-        while free and errors[-1] == min(errors):
-            kernels.append(replace(kernels[-1], gamma=_GAMMA_STEP * kernels[-1].gamma))
-            errors.append(error_of_exact(kernels[-1]))
-        error = min(errors)
-        best = kernels[errors.index(error)]
-        if errors[-1] <= error + 2 * math.sqrt(error * (1 - error) / len(judges.codes)):
-            # It is not clearly worse, and the model of more rows bears a narrower kernel.
-            best = kernels[-1]
+        tried = {problem.kernel: errors_of(problem.kernel)}
+        if is_free(problem.kernel, self.options):
+            climb(tried, errors_of)
+        *_, best = tried
+        least = min(tried.values(), key=np.sum)
+        if differ(tried[best], least, 2.0):
+            best = next(kernel for kernel in tried if tried[kernel] is least)
+        # Else the last one is not clearly worse, and more rows bear a narrower kernel.
         of_landmarks = {
-            kernel: self._error(sample, self._train_landmarks(sample), judges)
+            kernel: float(self._errors(sample, self._train_landmarks(sample), judges).sum())
             for kernel in (problem.kernel, best)
             for sample in [replace(more, kernel=kernel)]
         }
         other = min(of_landmarks, key=lambda kernel: of_landmarks[kernel])
-        of_exact = errors[kernels.index(best)]
+        of_exact = float(tried[best].sum())
         words = (
             f"of {len(judges.codes)} new rows, an exact model of {len(few.codes)} rows errs on "
             f"{100 * of_exact:.1f} % (gamma {best.gamma:.4g}), and {_COMPARED_LANDMARKS} landmarks "
             f"of {len(learned)} rows err on {100 * of_landmarks[other]:.1f} % (gamma "
             f"{other.gamma:.4g})"
         )
-        exact = error < of_landmarks[other]
+        exact = float(least.sum()) < of_landmarks[other]
         return Compared(exact, best if exact else other, words)
 
-    def _error(self, sample: Any, found: Any, judges: Any) -> float:
-        """Share of the judges, by penalty, that the model of a sample gets wrong."""
+    def _errors(self, sample: Any, found: Any, judges: Any) -> Float64Array:
+        """Share of each judge, by penalty, if the model of a sample gets it wrong, else 0."""
         model = model_of(sample, self.options.C, found)
         threads = self.options.threads
         values = model.decision_function(judges.source, threads=threads, labels_only=True)
         wrong = model.class_places(values) != judges.codes
-        return float(np.average(wrong, weights=judges.penalties))
+        shares = np.ones(len(wrong)) if judges.penalties is None else judges.penalties
+        return np.asarray(wrong * (shares / shares.sum()))
 
     def _train_landmarks(self, sample: Any) -> LandmarkSolution:
         """Train with a few landmarks on a sample; KeyboardInterrupt after a signal."""
@@ -451,22 +440,6 @@ class Trials:
         if interrupt.noted is not None:
             raise KeyboardInterrupt(interrupt.noted)
         return found
-
-
-def _random_rows(problem: Problem, size: int, seed: int) -> Int64Array:
-    """Increasing numbers of `size` random rows, and of a row of each class that they lack."""
-    source = problem.source
-    codes = problem.row_classes
-    stored = source.n_rows, source.chunk_rows, source.shuffled, source.in_memory
-    ids = choose_sampler(*stored, codes).sample(size, np.random.default_rng(seed))
-    return _with_all_classes(problem, ids)
-
-
-def _with_all_classes(problem: Problem, ids: Int64Array) -> Int64Array:
-    """The rows, increasing, and the first one of each class that they lack."""
-    codes = problem.row_classes
-    lacking = np.setdiff1d(np.arange(codes.max() + 1), codes[ids])
-    return np.union1d(ids, [int(np.argmax(codes == code)) for code in lacking]).astype(np.int64)
 
 
 # -- models with landmarks -----------------------------------------------------------------------

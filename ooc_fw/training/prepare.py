@@ -12,7 +12,9 @@ a problem to `_PROBLEMS`, and what `ooc_fw.training.fit` says.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,11 +42,15 @@ from ooc_fw.problem import (
     row_penalties,
 )
 from ooc_fw.solver.plan import Session, warn_of_gamma
-from ooc_fw.system.errors import InputError, format_words
+from ooc_fw.solver.surroundings import Deadline
+from ooc_fw.system.errors import InputError, OutOfTimeError, format_words
 from ooc_fw.system.memory import measure_program
 from ooc_fw.training.choice import check_memory, check_options
+from ooc_fw.training.gamma import find_gamma, is_free
 
 logger = logging.getLogger(__name__)
+
+_GAMMA_TIME = 0.03  # share of a time limit for the search of gamma
 
 _PROBLEMS: dict[str, tuple[type, tuple[str, ...]]] = {
     "classification": (ClassificationProblem, ("probability",)),
@@ -68,6 +74,7 @@ class Prepared(NamedTuple):
     problem: Any
     threads: int  # that fit into memory for statistics of the rows
     class_factors: Float64Array  # factor of C of each class
+    words: str  # how gamma was found
 
 
 def prepare(
@@ -107,7 +114,15 @@ def prepare(
     penalties = row_penalties(options.C, *given)
     part = None if rows is None else Part(rows, whole.n_rows)
     problem = kind(source=learned, kernel=kernel, penalties=penalties, part=part, **answers)
-    return Prepared(problem, threads, class_factors(*given))
+    words = ""
+    if task == "classification" and is_free(kernel, options):
+        share = None if options.max_time is None else _GAMMA_TIME * options.max_time
+        check = Deadline(share, time.perf_counter()).check
+        with suppress(OutOfTimeError):
+            kernel, words = find_gamma(problem, options.C, options.seed, check)
+            logger.info("%s", words)
+            problem = replace(problem, kernel=kernel)
+    return Prepared(problem, threads, class_factors(*given), words)
 
 
 def stored_weights(source: RowSource) -> Float64Array | None:
