@@ -16,7 +16,7 @@ from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Plan
 from ooc_fw.solver.steps import STEP_RULES
 
-_FIRST_ROWS = 16_000  # they train in a few seconds, and say much of all rows
+_FIRST_ROWS = 8_000  # they train in a few seconds, and say much of all rows
 _ROWS_OF_CLASS = 30  # a class of fewer rows has all of them in each stage
 _GROWTH = 4  # times as many rows as in the stage before; the last stage has at least 3 times
 STAGE_TOL = 1e-2
