@@ -158,14 +158,14 @@ class EventLog:
         self._start = {"resume": resume, **facts}
         self._failed = False
         self._started = self._next = time.monotonic()  # the next event is due at `_next`
-        self._last: tuple[object, ...] = ()
+        self._last: dict[int, tuple[object, ...]] = {}  # by classifier, of which several may train
 
     def __call__(self, state: SolverState) -> None:
         """Write the state if an event is due."""
-        kind = (state.classifier, state.phase, state.certified_gap, state.sweep_fraction == 1)
+        kind = (state.stage, state.phase, state.certified_gap, state.sweep_fraction == 1)
         now = time.monotonic()
-        if now >= self._next or kind != self._last:
-            self._last = kind
+        if now >= self._next or kind != self._last.get(state.classifier):
+            self._last[state.classifier] = kind
             self._next = now + 0.1
             rss = rss_bytes()  # the peak of the system may lag behind
             memory = {"rss_bytes": rss, "peak_rss_bytes": max(rss, peak_rss_bytes())}

@@ -52,12 +52,15 @@ class Checkpoint:
             self._failed = True
         self._saved_at = time.perf_counter()
 
-    def of_part(self, whole: Callable[[Any], Any]) -> Checkpoint:
+    def of_part(
+        self, whole: Callable[[Any], Any], one_at_a_time: AbstractContextManager[Any]
+    ) -> Checkpoint:
         """A checkpoint for a part of a run; `whole` makes the weights of the run from its own."""
 
         def write(path: str | os.PathLike[str], weights: Any) -> None:
-            if self.is_due:
-                self.save(lambda: whole(weights))
+            with one_at_a_time:
+                if self.is_due:
+                    self.save(lambda: whole(weights))
 
         return Checkpoint(self.path, self.every_s, write)
 

@@ -4,7 +4,7 @@ The predicted class is the one with the most votes of classifiers, see `ooc_fw.m
 
 A pair with few rows needs no samples, no active set and no passes over a file. All its rows are
 vertices, and kernel values are float64, so that the last gradient also gives the certificate.
-Several such pairs are trained at once, one on each thread.
+Several pairs are trained at once, one on each thread, if memory has room for their kernel values.
 
 References
 ----------
@@ -15,6 +15,7 @@ classification, section on multi-class problems: one-versus-one.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,10 +42,10 @@ from ooc_fw.solver.plan import Plan, Session, plan_exact
 from ooc_fw.solver.state import Phase, Solution, SolverState, Status, StepKind, Stop, Warm
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.system.errors import DeferredInterrupt
-from ooc_fw.system.memory import memory_total, program_bytes
+from ooc_fw.system.memory import OverLimitError, memory_total, plan_memory, program_bytes
 from ooc_fw.system.threads import limit_this_thread
 from ooc_fw.training.means import ClassMeans
-from ooc_fw.training.stages import STAGE_TOL, Stage, stages_of
+from ooc_fw.training.stages import GROWTH, STAGE_TOL, Stage, stages_of
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,8 @@ class _Training:
     """Trains the classifiers: the pairs with few rows first, in parallel, then the others in turn.
 
     `plan` is the plan for all rows; each pair makes a plan of its own from the given options.
-    Callbacks hear of one classifier after another. Pairs begin with the weights of `before`.
+    Callbacks hear of the classifiers in training, one call at a time. Pairs begin with the weights
+    of `before`.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class _Training:
         counts = np.array([len(rows) for rows in partition.rows])
         self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
         self.stopped = False  # whether a callback asked for the end
+        self.one_at_a_time = threading.RLock()  # for callbacks and checkpoints
         self.means: ClassMeans | None = None  # made if a pair has no other weights
 
     def run(self) -> None:
@@ -183,7 +186,13 @@ class _Training:
         self._plan_of(int(self.n_rows.argmax()))  # OverLimitError if the largest pair does not fit
         self._solve_small()
         # The larger pairs come last and share the time that the others leave.
-        for k in np.argsort(self.n_rows, kind="stable").tolist():
+        numbers = [
+            k for k in np.argsort(self.n_rows, kind="stable").tolist() if k not in self.final
+        ]
+        together = [k for k in numbers if k not in self.solutions and self._fits_beside_others(k)]
+        if len(together) > 1:
+            self._solve_together(together)
+        for k in numbers:
             if k not in self.solutions and self.why_over() is None:
                 self._finish(k, self._solve(k))
 
@@ -375,15 +384,61 @@ class _Training:
 
     # -- other pairs -----------------------------------------------------------------------------
 
-    def _plan_of(self, k: int) -> Plan:
+    def _plan_of(self, k: int, at_once: int = 1) -> Plan:
+        """The plan of a pair; several `at_once` share the memory above what all need."""
         problem, _ = self.partition.pair(*self.pairs[k])
-        return plan_exact(problem, self.plan.given, Session(held=self.partition.held_bytes))
+        held = self.partition.held_bytes
+        plan = plan_exact(problem, self.plan.given, Session(held=held))
+        if at_once == 1:
+            return plan
+        limit = self.plan.given.memory_limit or memory_total() // 2
+        needed = program_bytes(held) + held
+        share = needed + (limit - needed) // at_once
+        memory = plan_memory(plan.memory.work, share, memory_total())
+        # Kernel rows give memory back if the process exceeds the limit of all.
+        plan = replace(plan, memory=replace(memory, limit=plan.memory.limit))
+        return plan.with_options(threads=1)
 
-    def _solve(self, k: int) -> Solution:
-        """Train a pair."""
+    def _fits_beside_others(self, k: int) -> bool:
+        """Whether one thread may train a pair while others train other pairs.
+
+        The kernel values of its vertices have to fit into a share of the memory. There are hardly
+        more vertices than `GROWTH` times those of the stage before.
+        """
+        threads = self.plan.options.threads
+        if threads == 1:
+            return False
+        before = self.before.get(k)
+        n_rows = int(self.n_rows[k])
+        most = n_rows if before is None else min(n_rows, GROWTH * len(before.alpha))
+        try:
+            memory = self._plan_of(k, threads).memory
+        except OverLimitError:
+            return False
+        return 4 * most**2 <= memory.kernel_values and most <= memory.max_vertices
+
+    def _solve_together(self, numbers: list[int]) -> None:
+        """Train pairs on all threads at once, each pair on one of them."""
+
+        def solve(k: int) -> None:
+            if self.why_over() is None:
+                self._finish(k, self._solve(k, threads))
+
+        threads = self.plan.options.threads
+        with ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool:
+            try:
+                for _ in pool.map(solve, numbers):
+                    pass
+            except BaseException:
+                self.stopped = True  # so that other threads end soon
+                raise
+
+    def _solve(self, k: int, at_once: int = 1) -> Solution:
+        """Train a pair, while `at_once` - 1 others are trained."""
         problem, rows = self.partition.pair(*self.pairs[k])
-        plan = self._plan_of(k)
-        share = self.deadline.share(len(self.pairs) - len(self.solutions))
+        plan = self._plan_of(k, at_once)
+        n_left = len(self.pairs) - len(self.solutions)
+        share = self.deadline.share(-(-n_left // at_once))
         plan = plan.with_options(max_time=share)
 
         def whole(solution: Solution) -> Solution:
@@ -391,7 +446,9 @@ class _Training:
 
         checkpoint = self.session.checkpoint
         if checkpoint is not None:
-            checkpoint = checkpoint.of_part(lambda one: self._so_far({k: whole(one)}))
+            checkpoint = checkpoint.of_part(
+                lambda one: self._so_far({k: whole(one)}), self.one_at_a_time
+            )
         session = Session(
             [lambda state: self._tell(k, state)],
             checkpoint=checkpoint,
@@ -405,7 +462,6 @@ class _Training:
     def _finish(self, k: int, solution: Solution) -> None:
         """Store a solution, tell the callbacks, and write a checkpoint if one is due."""
         self.interrupt.defer()
-        self.solutions[k] = solution
         state = SolverState(
             phase=Phase.CERTIFY,
             iteration=solution.iterations,
@@ -416,10 +472,12 @@ class _Training:
             kernel_evaluations=solution.kernel_evaluations,
             elapsed_s=solution.seconds,
         )
-        self._tell(k, state)
-        checkpoint = self.session.checkpoint
-        if checkpoint is not None and checkpoint.is_due:
-            checkpoint.save(self._so_far)
+        with self.one_at_a_time:
+            self.solutions[k] = solution
+            self._tell(k, state)
+            checkpoint = self.session.checkpoint
+            if checkpoint is not None and checkpoint.is_due:
+                checkpoint.save(self._so_far)
 
     def _so_far(self, running: Mapping[int, Solution] | None = None) -> list[PairSolution]:
         """Solutions of all pairs; those that are not finished have no gaps."""
@@ -430,12 +488,13 @@ class _Training:
         """Tell the callbacks about the training of classifier `k`; returns whether it may go on."""
         state.classifier = k
         state.n_classifiers = len(self.pairs)
-        state.n_finished = len(self.solutions)
         state.stage = self.stage.number
         state.n_stages = self.stage.n_stages
-        answers = [callback(state) for callback in self.session.callbacks]
-        self.stopped |= any(answer is False for answer in answers)
-        return not self.stopped
+        with self.one_at_a_time:
+            state.n_finished = len(self.solutions)
+            answers = [callback(state) for callback in self.session.callbacks]
+            self.stopped |= any(answer is False for answer in answers)
+            return not self.stopped
 
     def why_over(self) -> Status | None:
         """Why the remaining classifiers are not trained; None while training goes on."""

@@ -18,7 +18,9 @@ from ooc_fw.solver.steps import STEP_RULES
 
 _FIRST_ROWS = 8_000  # of the first stage, at least: they train in a few seconds
 _ROWS_OF_CLASS = 30  # a class of fewer rows has all of them in each stage
-_GROWTH = 6  # times as many rows as in the stage before, which thus takes a tenth of the time
+GROWTH = 6
+"""Times as many rows as in the stage before, which thus takes about a tenth of the time."""
+
 STAGE_TOL = 1e-2
 """Relative gap of all stages but the last."""
 
@@ -45,10 +47,10 @@ def stages_of(problem: ClassificationProblem, plan: Plan, known: Int64Array) -> 
     options = plan.given
     n_rows = len(problem.codes)
     sizes: list[int] = []
-    size = n_rows // _GROWTH
+    size = n_rows // GROWTH
     while size >= max(_FIRST_ROWS, _ROWS_OF_CLASS * problem.n_classes):
         sizes.insert(0, size)
-        size //= _GROWTH
+        size //= GROWTH
     usual = STEP_RULES[plan.options.method].takes_many and options.start == "random"
     if not usual or options.max_iter is not None:
         sizes.clear()

@@ -142,16 +142,17 @@ def test_no_time_left_gives_every_pair_a_classifier():
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
-def test_callbacks_see_one_classifier_after_another_and_end_training(options, threads):
+def test_callbacks_see_all_classifiers_and_end_training(options, threads):
     _, problem = make_classes(5, counts=(20, 20, 30, 20, 20))
     seen, options = [], TrainOptions(threads=threads, **options)
     told = Session([lambda state: seen.append((state.classifier, state.n_classifiers))])
     fit(problem, options, told)
-    in_turn = [k for k, _ in itertools.groupby(seen)]
+    in_turn = [k for k, _ in itertools.groupby(seen)] if threads == 1 else {*seen}
     assert sorted(in_turn) == [(k, 10) for k in range(10)]
     found = fit(problem, options, Session([lambda state: state.classifier < 3])).pairs
     statuses = [pair.solution.status for pair in found]
-    assert statuses.count(Status.CONVERGED) >= 2
+    assert statuses.count(Status.CONVERGED) >= 1
     if threads == 1:  # else some may be far ahead
+        assert statuses.count(Status.CONVERGED) >= 2
         assert statuses.count(Status.STOPPED) >= 4
     assert all(len(pair.solution.alpha) > 0 for pair in found)
