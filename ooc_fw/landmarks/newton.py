@@ -79,28 +79,30 @@ class Preconditioner:
     def follow(self, inside: BoolArray, multiple: float, worth: float = np.inf) -> None:
         """Follow the rows of the sample that are inside the margin of each classifier, (n, k).
 
-        A row that is no landmark stands for `multiple` rows. The old factor stays in one case: less
-        than a quarter of the penalties has changed, and a new factor takes more than `worth` sums
-        for each landmark.
+        A row that is no landmark stands for `multiple` rows. If `worth`, times the share of the
+        penalties that has changed, is less than the sums for each landmark in a new H, the old H
+        stays.
         """
-        if multiple != self._multiple:
+        scaled = multiple != self._multiple
+        if scaled:
             for array in (self._matrix, self._diagonal, self._factors):
                 array *= multiple / self._multiple
             self._multiple = multiple
-            self._known = False
         weights = self._problem.penalties * multiple
         weights[self._places] = self._problem.penalties[self._places]
         factors = weights * inside.mean(axis=1)
         change = np.abs(factors - self._factors)
         sums = (np.count_nonzero(change) + len(self._span) / 3) * len(self._span)
-        similar = change.sum() <= 0.25 * self._factors.sum()
+        saved = worth * change.sum() if change.any() else 0.0
         self.exact = False
-        if self._known and similar and sums > worth:
+        renewed = not self._known or sums * self._factors.sum() <= saved
+        if renewed:
+            self._take(factors)
+        elif not scaled:
             return
-        self._take(factors)
         _, shift = factorise(self._summed, self._span.landmarks.engine.pool, lower=False)
         self._known = True
-        self.exact = shift == 0 and inside.shape[1] == 1
+        self.exact = renewed and shift == 0 and inside.shape[1] == 1
 
     def _take(self, factors: Float64Array) -> None:
         """Update H to these factors of the rows."""
@@ -301,10 +303,10 @@ class Newton:
         left = np.flatnonzero(wanted)  # classifiers whose systems are unsolved
         active = self.passes.problem.inside(point.gradient.decisions)[:, left]
         inside = active if self.sample is None else active[self.sample]
-        # A new factor saves a few products, which read kernel values from memory: one takes the
-        # time of 8 sums in a factor. Without products the factor has to be new.
+        # A new factor saves products, which read kernel values from memory: one takes the time of
+        # 8 sums in a factor. Without products the factor has to be new.
         direct = self.sample is None and active.shape[1] == 1
-        worth = np.inf if direct else 40.0 * int(np.count_nonzero(active))
+        worth = np.inf if direct else 400.0 * int(np.count_nonzero(active))
         self.preconditioner.follow(inside, len(active) / len(inside), worth)
         self.stepped = True
         residual = point.residual[left]
@@ -328,7 +330,10 @@ class Newton:
             z = self.preconditioner.solve(residual)
             before = rz
             rz = (residual * z).sum(axis=1)
-            gaps = 0.5 * self.span.inverse_norm(residual)
+            near = rz <= np.maximum(accepted, 2 * targets)[left]  # a gap is at least half of rz
+            gaps = np.full(len(left), np.inf)
+            if near.any():
+                gaps[near] = 0.5 * self.span.inverse_norm(residual[near])
             small = (rz <= accepted[left]) & (gaps <= promised[left])
             more = ~(small | (gaps <= targets[left]))
             if not more.any():

@@ -286,20 +286,17 @@ class Span:
         """
         marks = self.landmarks
         n = len(self)
-        bounds = []
-        for u_c in u:
-            x = cho_solve((self._factor, True), u_c, check_finite=False)
-            product = marks.engine.weighted_sum(marks.exact, marks.exact, x) + marks.bias * x.sum()
-            r = u_c - product - self.jitter * x
-            size = np.abs(x).sum() * (marks.largest + self.jitter)
-            error = (n + 8) * FLOAT64_UNIT * (size + np.abs(u_c).max())  # error of an entry of r
-            error += np.abs(x).sum() * marks.error
-            summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) @ np.abs(u_c + r))
-            r_norm = np.linalg.norm(r) + np.sqrt(n) * error
-            bounds.append(
-                x @ (u_c + r) + np.abs(x).sum() * error + summing + r_norm**2 / self.jitter
-            )
-        return np.array(bounds)
+        x = cho_solve((self._factor, True), u.T, check_finite=False).T
+        products = marks.engine.weighted_sum(marks.exact, marks.exact, x).T
+        r = u - products - marks.bias * x.sum(axis=1, keepdims=True) - self.jitter * x
+        size = np.abs(x).sum(axis=1)
+        largest = np.abs(u).max(axis=1)
+        error = (n + 8) * FLOAT64_UNIT * (size * (marks.largest + self.jitter) + largest)
+        error += size * marks.error  # of an entry of r
+        summing = (n + 8) * FLOAT64_UNIT * (np.abs(x) * np.abs(u + r)).sum(axis=1)
+        r_norm = np.linalg.norm(r, axis=1) + np.sqrt(n) * error
+        value = (x * (u + r)).sum(axis=1) + size * error + summing
+        return np.asarray(value + r_norm**2 / self.jitter)
 
 
 def draw_random(codes: Int64Array, size: int, rng: np.random.Generator) -> Int64Array:

@@ -90,18 +90,19 @@ class Workload:
         """Bytes of a run with landmarks, without a cache of kernel values.
 
         There are two N x N matrices: values between landmarks with their factor, and the Hessian
-        with the factor of the preconditioner. Those of the first half of the landmarks, the pilot,
-        stay until the weights of all are better.
+        with the factor of the preconditioner. The first one of the pilot, for half of the
+        landmarks, stays until the weights of all are better.
         """
         # The class; for each classifier, a sign and decision values at three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
-        n_sample = min(self.n_rows, sample_rows(landmarks, self.row_bytes) + 20 * landmarks)
-        sample = n_sample * (self.row_bytes + each + 8)
+        most = sample_rows(landmarks, self.row_bytes)
+        n_sample = min(self.n_rows, most, 20 * landmarks) + min(most, self.n_rows // 3) + landmarks
+        sample = n_sample * (self.row_bytes + 6 * self.n_classifiers + 32)
         # Rows, and 5 KiB for each while the Hessian is computed. A run has about 24 vectors of
         # numbers for each landmark and classifier.
         rows = landmarks * (self.vertex_bytes + (5 << 10) + 192 * self.n_classifiers)
         working = threads * self.thread_bytes(landmarks)
-        matrices = matrix_bytes(landmarks) + matrix_bytes(landmarks // 2)
+        matrices = matrix_bytes(landmarks) + matrix_bytes(landmarks // 2) // 2
         return self._shared(each) + working + sample + rows + matrices
 
     def columns(self, threads: int = 1) -> int:
