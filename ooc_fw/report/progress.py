@@ -113,6 +113,7 @@ class Progress(Waiting):
     ) -> None:
         super().__init__("the first step", quiet=quiet, in_place=in_place)
         self._log = log
+        self._share_before: float | None = None  # share of the work that an earlier run did
         self.callbacks: list[Callback] = [] if quiet else [self._show]
         if log is not None:
             self.callbacks.append(log)
@@ -121,6 +122,12 @@ class Progress(Waiting):
         several = f"{state.n_finished} of {state.n_classifiers} classifiers, "
         if state.n_stages > 1:
             several += f"stage {state.stage} of {state.n_stages}, "
+        if state.share is not None and self._share_before is None:
+            self._share_before = state.share
+        if state.share is not None and state.share > (self._share_before or 0.0):
+            own = state.share - (self._share_before or 0.0)
+            left = (time.perf_counter() - self.started) * (1 - state.share) / own
+            several += f"{state.share:.0%} done, about {max(1, round(left))} s left, "
         parts = [several * (state.n_classifiers > 1) + state.phase]
         if state.sweep_fraction is not None:
             parts[0] += f" {state.sweep_fraction:.0%}"

@@ -45,7 +45,7 @@ from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.system.memory import OverLimitError, memory_total, plan_memory, program_bytes
 from ooc_fw.system.threads import limit_this_thread
 from ooc_fw.training.means import ClassMeans
-from ooc_fw.training.stages import GROWTH, STAGE_TOL, Stage, stages_of
+from ooc_fw.training.stages import GROWTH, STAGE_TOL, WORK_POWER, Stage, stages_of
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +177,8 @@ class _Training:
         self.solutions = dict(final)
         counts = np.array([len(rows) for rows in partition.rows])
         self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
+        self.work = self.n_rows**WORK_POWER / (self.n_rows**WORK_POWER).sum()
+        self.done = float(self.work[[*final]].sum())
         self.stopped = False  # whether a callback asked for the end
         self.one_at_a_time = threading.RLock()  # for callbacks and checkpoints
         self.means: ClassMeans | None = None  # made if a pair has no other weights
@@ -474,6 +476,7 @@ class _Training:
         )
         with self.one_at_a_time:
             self.solutions[k] = solution
+            self.done += float(self.work[k])
             self._tell(k, state)
             checkpoint = self.session.checkpoint
             if checkpoint is not None and checkpoint.is_due:
@@ -492,9 +495,14 @@ class _Training:
         state.n_stages = self.stage.n_stages
         with self.one_at_a_time:
             state.n_finished = len(self.solutions)
+            state.share = self._share()
             answers = [callback(state) for callback in self.session.callbacks]
             self.stopped |= any(answer is False for answer in answers)
             return not self.stopped
+
+    def _share(self) -> float:
+        """Share of the work of the run that is done, in finished pairs."""
+        return self.stage.begin + self.done * (self.stage.end - self.stage.begin)
 
     def why_over(self) -> Status | None:
         """Why the remaining classifiers are not trained; None while training goes on."""

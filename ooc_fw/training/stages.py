@@ -21,6 +21,9 @@ _ROWS_OF_CLASS = 30  # a class of fewer rows has all of them in each stage
 GROWTH = 6
 """Times as many rows as in the stage before, which thus takes about a tenth of the time."""
 
+WORK_POWER = 1.5
+"""The time to train a pair grows about as this power of its rows."""
+
 STAGE_TOL = 1e-2
 """Relative gap of all stages but the last."""
 
@@ -31,6 +34,8 @@ class Stage(NamedTuple):
     number: int  # from 1
     n_stages: int
     rows: Int64Array | None  # increasing numbers; None for all rows
+    begin: float  # share of the work of all stages that is done before it
+    end: float
 
     @property
     def last(self) -> bool:
@@ -55,10 +60,14 @@ def stages_of(problem: ClassificationProblem, plan: Plan, known: Int64Array) -> 
     if not usual or options.max_iter is not None:
         sizes.clear()
     sizes = [size for size in sizes if size > len(known)]
-    for number, size in enumerate(sizes, 1):
-        rows = np.union1d(_part(problem, size, plan), known).astype(np.int64)
-        yield Stage(number, len(sizes) + 1, rows)
-    yield Stage(len(sizes) + 1, len(sizes) + 1, None)
+    sizes.append(n_rows)
+    work = np.array(sizes) ** WORK_POWER
+    done = np.cumsum([0.0, *work]) / work.sum()
+    for k, size in enumerate(sizes):
+        rows = None
+        if size < n_rows:
+            rows = np.union1d(_part(problem, size, plan), known).astype(np.int64)
+        yield Stage(k + 1, len(sizes), rows, float(done[k]), float(done[k + 1]))
 
 
 def _part(problem: ClassificationProblem, size: int, plan: Plan) -> Int64Array:

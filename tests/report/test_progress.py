@@ -53,6 +53,12 @@ def test_a_line_says_phase_gap_and_size_of_the_model():
     assert progress.line == "train, sampled gap 1.24e-02, 9,876 support vectors"
     callback(make_state(n_finished=1, n_classifiers=3, sweep_fraction=0.6))
     assert progress.line == "1 of 3 classifiers, train 60%"
+    several = {"n_classifiers": 3, "stage": 2, "n_stages": 3}
+    callback(make_state(**several, share=0.2))
+    progress.started = time.perf_counter() - 30
+    callback(make_state(**several, n_finished=2, share=0.5))
+    words = "2 of 3 classifiers, stage 2 of 3, 50% done, about 50 s left, train"
+    assert progress.line == words
     callback(make_state(sampled_gap=0.2, n_support=40, gap_scope="span"))
     assert progress.line == "train, gap in the span 2.00e-01, 40 landmarks"
 
