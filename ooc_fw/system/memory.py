@@ -8,6 +8,7 @@ still becomes larger than planned, caches give memory back (`bytes_above`).
 from __future__ import annotations
 
 import bisect
+import math
 import mmap
 import os
 import re
@@ -95,8 +96,11 @@ class Workload:
         """
         # The class; for each classifier, a sign and decision values at three points.
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
+        # A sample has 4 to 20 rows for each landmark, and at most 800 n_rows / landmarks if this is
+        # more than 4; the pool has a third of all rows, and both have the landmarks.
         most = sample_rows(landmarks, self.row_bytes)
-        n_sample = min(self.n_rows, most, 20 * landmarks) + min(most, self.n_rows // 3) + landmarks
+        drawn = min(20 * landmarks, max(4 * landmarks, int(127 * math.sqrt(self.n_rows))))
+        n_sample = min(self.n_rows, most, drawn) + min(most, self.n_rows // 3) + landmarks
         sample = n_sample * (self.row_bytes + 6 * self.n_classifiers + 32)
         # Rows, and 5 KiB for each while the Hessian is computed. A run has about 24 vectors of
         # numbers for each landmark and classifier.
@@ -209,10 +213,8 @@ def plan_landmarks(
     landmarks = fewest + bisect.bisect_left(more, True, key=lambda n: work.span(n, 2) > budget)
     threads = min(threads, 1 + (budget - work.span(landmarks)) // work.thread_bytes(landmarks))
     others = work.span(landmarks, threads)
-    row_cache = work.cacheable * min(_CACHE_BYTES, budget - others)
-    others += row_cache
     values = min(budget - others, 2 * work.n_rows * landmarks * work.in_unit)  # in 16 bits
-    return MemoryPlan(work, others + values, limit, threads, 0, 0, landmarks, values, row_cache)
+    return MemoryPlan(work, others + values, limit, threads, 0, 0, landmarks, values)
 
 
 def plan_columns(work: Workload, limit: int | None, available: int, threads: int) -> MemoryPlan:
