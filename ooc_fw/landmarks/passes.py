@@ -22,7 +22,7 @@ from ooc_fw.data.rows import (
     rows_bytes,
     take_rows,
 )
-from ooc_fw.data.sources import RowSource, block_slices, rows_source
+from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices, rows_source
 from ooc_fw.kernels.engine import UInt16Array
 from ooc_fw.landmarks.columns import AnyFeatures
 from ooc_fw.landmarks.span import KERNEL_ROWS
@@ -317,7 +317,8 @@ class Passes:
         """All blocks, with kept kernel values (`filled`), with memory for them, or with None."""
         source = self.problem.source
         blocks = []
-        for start, stop in block_slices(source, 0, self.problem.n_rows):
+        # Rows that are kept in memory have blocks of this size.
+        for start, stop in block_slices(source, 0, self.problem.n_rows, CHUNK_BYTES):
             kept = None
             if self._kept is not None and filled is not None:
                 kept = self._kept.of_block(start, stop, source, self.landmarks)

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.views import cached
 from ooc_fw.kernels.arithmetic import Arithmetic, choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap
@@ -82,6 +83,9 @@ class _Run(Surroundings):
         super().__init__(session, plan.options, problem.source, state)
         self.codes = problem.row_classes
         self.problem = SpanProblem.of(problem, self.options.C)
+        if plan.linear and session.dask is None:
+            rows = cached(self.source, plan.memory.row_cache)
+            self.problem = replace(self.problem, source=rows)
         self.warm = warm
         # An earlier model stays if the time is over before this one is certified. Without one, it
         # pays to exceed the limit a little.

@@ -114,9 +114,9 @@ class Workload:
         width = self.n_features + 1
         each = 2 + 14 * self.n_classifiers + 30 * self.weighted
         n_sample = column_sample(self.n_rows, self.n_features, self.row_bytes)
-        # The sample, its squares in float64, and a part of it as dense rows.
+        # The sample, its squares in float64, and what a step needs of both.
         sample = n_sample * (4 * self.row_bytes + 10 * self.n_classifiers + each + 8)
-        factors = matrix_bytes(width) * (width <= LARGEST_FACTOR) + 4096 * width
+        factors = (matrix_bytes(width) + 4096 * width) * (width <= LARGEST_FACTOR)
         # Steps take about twenty vectors of weights, and each thread has sums of its own.
         vectors = 8 * self.n_classifiers * width * (20 + 4 * threads)
         return self._shared(each) + threads * self.thread_bytes() + sample + factors + vectors
@@ -136,7 +136,7 @@ def sample_rows(n_landmarks: int, row_bytes: float) -> int:
 def column_sample(n_rows: int, n_features: int, row_bytes: float) -> int:
     """Number of rows in the sample of a linear run: an eighth of all, or 20 for each column."""
     wanted = max(n_rows // 8, 20 * min(n_features, LARGEST_FACTOR), 1_000)
-    return min(n_rows, wanted, max(100, int((32 << 20) / max(1.0, row_bytes))))
+    return min(n_rows, wanted, max(100, int((16 << 20) / max(1.0, row_bytes))))
 
 
 class OverLimitError(InputError):
@@ -226,7 +226,10 @@ def plan_columns(work: Workload, limit: int | None, available: int, threads: int
     each = work.columns(2) - needed
     threads = min(threads, 1 + (budget - needed) // each)
     others = work.columns(threads)
-    row_cache = work.cacheable * min(_CACHE_BYTES, budget - others)
+    # A run takes a hundred passes or more, so that it keeps all rows if they fit.
+    row_cache = work.cacheable * work.decoded_bytes
+    if row_cache > budget - others:
+        row_cache = 0
     width = work.n_features + 1
     return MemoryPlan(work, others + row_cache, limit, threads, 0, 0, width, 0, row_cache)
 

@@ -81,6 +81,9 @@ def check_memory(source: RowSource, options: TrainOptions, **learned: Any) -> in
 
     OverLimitError if no model will fit into memory; `learned` is as for `sizes_of`.
     """
+    if is_linear(getattr(options, "kernel", ""), options):
+        work = sizes_of(source, options, in_unit=False, **learned)
+        return plan_columns(work, options.memory_limit, memory_total(), options.threads).max_threads
     # The kernel is not known yet. Values outside [0, 1] take more memory: the plan checks again.
     return _least_memory(sizes_of(source, options, in_unit=True, **learned), options).max_threads
 
@@ -151,10 +154,10 @@ def why_exact(options: TrainOptions) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def is_linear(kernel: Kernel, options: TrainOptions) -> bool:
-    """Whether the options of a classification or regression lead to weights of columns."""
+def is_linear(kernel: str, options: TrainOptions) -> bool:
+    """Whether a classification or regression with a kernel of this name has weights of columns."""
     given = options.landmarks is not None or why_exact(options) is not None
-    return kernel.name == "linear" and not given
+    return kernel == "linear" and not given
 
 
 def _plan_linear(problem: Problem, options: TrainOptions, session: Session) -> Plan:
@@ -183,7 +186,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     """
     check_options(problem.task, options)
     n_rows = problem.source.n_rows
-    if problem.task != "novelty" and is_linear(problem.kernel, options):
+    if problem.task != "novelty" and is_linear(problem.kernel.name, options):
         return _plan_linear(problem, options, session)
     if problem.task == "regression":
         if takes_all_rows(n_rows, options):
