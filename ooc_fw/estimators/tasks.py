@@ -48,9 +48,10 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     """Kernel support vector machine (squared hinge loss) on data of any size.
 
     The model is exact if time and memory suffice. Otherwise, or if `landmarks` asks for it, the
-    model learns weights of N rows, the landmarks, from all rows (``ooc-fw help choose``). For more
-    than two classes, an exact model has a binary classifier for each pair (one-versus-one), a
-    landmark model one for each class against the rest.
+    model learns weights of N rows, the landmarks, from all rows (``ooc-fw help choose``). The
+    linear kernel learns weights of the columns, up to the optimum, unless `exact` or `landmarks`
+    asks for rows. For more than two classes, an exact model has a binary classifier for each pair
+    (one-versus-one), other models one for each class against the rest.
 
     Rows may be anything that `ooc_fw.open_dataset` takes, and data on disk are never loaded whole.
     `fit` may read rows many times and ends with a certified gap. `partial_fit` reads each row once
