@@ -167,7 +167,7 @@ def _plan_linear(problem: Problem, options: TrainOptions, session: Session) -> P
     kind = f"linear: {problem.source.n_features} weights and a bias"
     if problem.n_classifiers > 1:
         kind += " for each class"
-    kind += "; --exact and --landmarks N take support vectors"
+    kind += "; --exact and --landmarks N weigh rows instead"
     within = replace(options, threads=memory.max_threads)
     return Plan(within, options, memory, kind, linear=True)
 
