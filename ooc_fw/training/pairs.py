@@ -188,10 +188,11 @@ class _Training:
         self._plan_of(int(self.n_rows.argmax()))  # OverLimitError if the largest pair does not fit
         self._solve_small()
         # The larger pairs come last and share the time that the others leave.
-        numbers = [
-            k for k in np.argsort(self.n_rows, kind="stable").tolist() if k not in self.final
-        ]
-        together = [k for k in numbers if k not in self.solutions and self._fits_beside_others(k)]
+        if self.why_over() is not None:
+            return
+        order = np.argsort(self.n_rows, kind="stable").tolist()
+        numbers = [k for k in order if k not in self.solutions]
+        together = [k for k in numbers if self._fits_beside_others(k)]
         if len(together) > 1:
             self._solve_together(together)
         for k in numbers:
