@@ -1,8 +1,11 @@
 """Newton's method for the primal in the span of the landmarks.
 
 A step solves (G + H) d = u - Gb by conjugate gradients. H = sum C_i k(x_i) k(x_i)' is a sum over
-the rows inside the margin. The preconditioner is the same matrix for a sample of the rows, and it
-follows the rows inside the margin from step to step.
+the rows inside the margin. The preconditioner is the mean of these matrices over all classifiers,
+for a sample of the rows, and it follows the rows inside the margin from step to step.
+
+A matrix for each classifier would save products with few classes (7 in place of 62 on letter with
+500 landmarks, none with 200 classes), but no time: the other factors take more.
 """
 
 from __future__ import annotations
