@@ -26,6 +26,8 @@ from ooc_fw.system.files import Output, check_outputs
 
 logger = logging.getLogger(__name__)
 
+_MOST_CONFUSED = 2_000  # most labels whose confusion is counted
+
 
 def run(args: argparse.Namespace) -> int:
     """Measure how good a model is on labelled rows."""
@@ -49,6 +51,11 @@ def run(args: argparse.Namespace) -> int:
     if args.save is not None:
         replace(model, threshold=result["threshold"]).save(args.save)
     if args.figure is not None:
+        if not is_regression and result["confusion"] is None:
+            raise InputError(
+                f"a figure shows up to {_MOST_CONFUSED} classes, not {len(result['classes'])}; "
+                f"leave out --figure"
+            )
         save(draw_fit(*seen) if is_regression else draw_measures(result, seen), args.figure)
     return DONE
 
@@ -209,18 +216,22 @@ def class_measures(given: AnyArray, found: AnyArray, names: Sequence[str]) -> di
     """Measures of all rows and of each class; a division by zero gives NaN.
 
     The balanced accuracy is the mean recall of the given labels; ``macro`` has means over classes
-    without NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j.
+    without NaN. ``confusion[i][j]`` counts rows of label i that were predicted as j; it is None if
+    there are so many labels that this would take gigabytes.
     """
     order = range(len(names))
     how: dict[str, Any] = {"zero_division": np.nan, "output_dict": True}
     how["target_names"] = [str(place) for place in order]  # a label may be called "accuracy"
     report = metrics.classification_report(given, found, labels=order, **how)
+    counts = None
+    if len(names) <= _MOST_CONFUSED:
+        counts = metrics.confusion_matrix(given, found, labels=order).tolist()
     return {
         "accuracy": metrics.accuracy_score(given, found),
         "balanced_accuracy": report["macro avg"]["recall"],
         "classes": {names[place]: report[str(place)] for place in order},
         "macro": report["macro avg"],
-        "confusion": metrics.confusion_matrix(given, found, labels=order).tolist(),
+        "confusion": counts,
     }
 
 

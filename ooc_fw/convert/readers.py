@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 4 << 20  # bytes of text, or of cells as float64, that are read at once
 MAX_ROW_BYTES = 64 << 20  # most bytes of a row, which is parsed whole in limited memory
-MAX_CLASSES = 4096  # most different labels; with more they are probably targets of a regression
+MAX_CLASSES = 10_000  # most different labels; with more they are probably targets of a regression
 MAX_NAME = 4096  # most letters in the name of a column, a category or a label
 MAX_SHOWN = 5  # most unknown words of a column that a message shows
 THREADS_NAME = "ooc-fw-prep"

@@ -26,9 +26,10 @@ from ooc_fw.options import split_pairs
 from ooc_fw.system.errors import DamageError, InputError, format_label, format_labels, format_words
 
 LABEL_ROWS = 1 << 14  # rows whose labels are read together
-# A file with more different labels probably has targets of a regression. As classes they would need
-# a binary classifier for each pair.
-MAX_CLASSES = 256
+# Most classes of a model: each has weights for all landmarks, and a decision value for each row.
+MAX_CLASSES = 10_000
+# With more different labels that are no whole numbers, a file surely has targets of a regression.
+_MAX_FRACTIONS = 256
 # From here on, float64 merges neighbouring whole numbers, and would merge two classes.
 LARGEST_LABEL = 2**53
 # Words for a missing label in tables, frames and arrays. "-" counts as a label, since it may be the
@@ -301,9 +302,12 @@ def read_classes(source: RowSource, least: int = 1) -> Classes:
         check_labels(labels, start, source.name)
         known = unknown[:0] if classes is None else classes.values
         classes = Classes(np.union1d(known, unknown))
-        if len(classes) > MAX_CLASSES:
+        numbers = classes.numbers
+        whole = numbers is None or not np.any(numbers % 1)
+        most = MAX_CLASSES if whole else _MAX_FRACTIONS
+        if len(classes) > most:
             raise InputError(
-                f"{source.name} has more than {MAX_CLASSES} different labels; convert and train "
+                f"{source.name} has more than {most} different labels; convert and train "
                 f"with --task regression (FrankWolfeSVR in Python) if they are targets"
             )
     assert classes is not None  # every source has rows

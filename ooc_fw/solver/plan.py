@@ -7,6 +7,7 @@ Later code decides nothing again.
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.solver.surroundings import Session as Session
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.memory import MemoryPlan, Workload, memory_total, plan_memory
+
+MOST_PAIRED = 1_000
+"""Most classes of an exact model, which then has half a million classifiers."""
 
 logger = logging.getLogger(__name__)
 _warn_once = cache(logger.warning)  # one warning for many runs on the same file
@@ -89,6 +93,12 @@ def plan_exact(
     """
     session = session or Session()
     n_rows = problem.source.n_rows
+    n_classes = problem.n_classifiers
+    if n_classes > MOST_PAIRED:
+        raise InputError(
+            f"an exact model of {n_classes} classes has {math.comb(n_classes, 2):,} classifiers, "
+            f"one for each pair of them; landmarks have {n_classes}: leave out --exact"
+        )
     given = replace(options, landmarks=None, exact=True)
     options = with_method(given, n_rows)
     if memory is None:

@@ -55,6 +55,15 @@ LANDMARKS = 5_000
 FIRST_SHARE = 0.6
 """Share of a time limit for the model itself, if held-out rows need the rest."""
 
+MANY_CLASSES = 40
+"""Number of classes from which landmarks take the place of pairs of classes, unless rows are few.
+
+With 50 classes and 30,000 rows, 1,000 landmarks have fewer errors in less time; with 26 classes and
+15,000 rows, pairs do.
+"""
+
+_MANY_SIDES = 1e6  # rows times classes up to which pairs of many classes take little time
+
 _QUICK_VALUES = 1e10
 """Rows times support vectors up to which an exact model takes no longer than a comparison saves."""
 
@@ -176,11 +185,11 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     """Plan the model of any task: whether it is exact or has landmarks.
 
     The linear kernel has weights of columns unless the options say otherwise.
-    It has landmarks if the user asks for them, or if the exact model would have more support
-    vectors than `most_support` or than memory holds, or would take longer than the time limit, and
-    if held-out rows do not prefer an exact model of as many rows as fit. A method of exact models,
-    or another stopping test, makes it exact. A regression always has landmarks; if there are few
-    rows, all of them are landmarks.
+    It has landmarks if the user asks for them, if there are many classes and not few rows, or if
+    the exact model would have more support vectors than `most_support` or than memory holds, or
+    would take longer than the time limit, and if held-out rows do not prefer an exact model of as
+    many rows as fit. A method of exact models, or another stopping test, makes it exact. A
+    regression always has landmarks; if there are few rows, all of them are landmarks.
 
     OverLimitError if the memory limit is too small; InputError for options without meaning.
     """
@@ -199,6 +208,10 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_exact(problem, options, session, kind=f"exact: {reason}")
     if options.landmarks is not None:
         return plan_span(problem, options, session, options.landmarks, ": their number is given")
+    n_classes = problem.n_classifiers
+    if n_classes >= MANY_CLASSES and n_rows * n_classes > _MANY_SIDES:
+        why = f": with {n_classes} classes, --exact would train {math.comb(n_classes, 2):,} pairs"
+        return plan_span(problem, options, session, None, why)
     memory = _least_memory(workload(problem, options, session), options)
     if memory.landmarks:
         why = ": an exact model does not fit into memory"

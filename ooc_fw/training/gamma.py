@@ -101,7 +101,7 @@ def find_gamma(problem: Any, C: float, seed: int, check: Callable[[], None]) -> 
         tried[smaller] = errors_of(smaller)
     best = min(tried, key=lambda kernel: float(tried[kernel].sum()))
     # All rows bear a larger gamma than the sample does, but perhaps not a smaller one.
-    if not differ(tried[first], tried[best], 1.0 if best.gamma > first.gamma else 2.0):
+    if not differ(tried[first], tried[best], 1.5 if best.gamma > first.gamma else 2.0):
         best = first
     times = "" if best == first else f"{best.gamma / first.gamma:g} times "
     words = f"best of {len(tried)} on {len(ids):,} rows, each of which was held out once"

@@ -81,7 +81,7 @@ TEXT = [
     ("1\n2\n", {}, "holds labels only, no features"),
     ("1 1:1\n1 1:x\n", {}, r"data, line 2: the value of '1:x'"),
     ("1 2000000000:1", {}, "has a feature index of 2000000000, and the limit is 67108864"),
-    ("\n".join(f"{i} 1:1" for i in range(5000)), {}, "more than 4096 different labels"),
+    ("\n".join(f"{i} 1:1" for i in range(10001)), {}, "more than 10000 different labels"),
     ("1 1:5 40:1\n2 1:6\n", {"scale": "minmax", "dense": False}, "cannot stay sparse; use --scale"),
     *(
         (magic + bytes(100), {}, rf"data is {name}, .* unpack it")
