@@ -123,7 +123,11 @@ def _in_stages(
             found = [_unfinished(one, over) for one in found]
         if over is not None:
             words = "%d of %d classifiers have learned %d rows; the others %s"
-            others = f"have learned {n_learned}" if n_learned else "are the means of classes"
+            others = "are the means of classes"
+            if n_learned:
+                others = f"have learned {n_learned}"
+            elif known.size:
+                others = "have the weights with which the run began"
             logger.warning(words, n_new, len(found), part.source.n_rows, others)
             break
         before = {k: one for k, one in enumerate(found) if k not in final}
