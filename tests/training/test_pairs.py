@@ -77,7 +77,7 @@ def assert_optimal(pair, X, problem, C, tol):
 )
 def test_certificates_are_those_of_brute_force(seed, kernel, sparse, weighted, C, options):
     X, problem = make_classes(seed, kernel=kernel, sparse=sparse, weighted=weighted)
-    fitted = fit(problem, TrainOptions(C=C, tol=1e-3, threads=2, **options))
+    fitted = fit(problem, TrainOptions(C=C, tol=1e-3, threads=2, exact=True, **options))
     assert [(pair.negative, pair.positive) for pair in fitted.pairs] == class_pairs(3)
     for pair in fitted.pairs:
         assert_optimal(pair, X, problem, C, 1e-3)

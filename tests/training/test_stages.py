@@ -53,7 +53,7 @@ def test_the_last_stage_is_certified_as_a_run_without_stages(
     seed, kernel, sparse, weighted, options
 ):
     X, problem = make_classes(seed, COUNTS[1:], kernel, sparse, weighted)
-    for pair in fit(problem, TrainOptions(C=3.0, threads=2, **options)).pairs:
+    for pair in fit(problem, TrainOptions(C=3.0, threads=2, exact=True, **options)).pairs:
         assert_optimal(pair, X, problem, 3.0, 1e-3)
 
 
