@@ -18,7 +18,8 @@ from ooc_fw._core.maps import FLOAT_FLAGS
 def _multiply(rows, i, weights, sums):
     """Set sums to weights[-1] + sum_j x_ij weights[j], from four lines at a time."""
     data, indices, indptr = rows
-    start, stop = indptr[i], indptr[i + 1]
+    start = indptr[i]
+    stop = indptr[i + 1]
     last = weights.shape[0] - 1
     if sums.size == 1:
         total = weights[last, 0]
@@ -30,14 +31,19 @@ def _multiply(rows, i, weights, sums):
         sums[k] = weights[last, k]
     whole = stop - (stop - start) % 4
     for p in range(start, whole, 4):
-        a, b = np.float64(data[p]), np.float64(data[p + 1])
-        c, d = np.float64(data[p + 2]), np.float64(data[p + 3])
-        wa, wb = weights[indices[p]], weights[indices[p + 1]]
-        wc, wd = weights[indices[p + 2]], weights[indices[p + 3]]
+        a = np.float64(data[p])
+        b = np.float64(data[p + 1])
+        c = np.float64(data[p + 2])
+        d = np.float64(data[p + 3])
+        wa = weights[indices[p]]
+        wb = weights[indices[p + 1]]
+        wc = weights[indices[p + 2]]
+        wd = weights[indices[p + 3]]
         for k in range(sums.size):
             sums[k] = (((sums[k] + a * wa[k]) + b * wb[k]) + c * wc[k]) + d * wd[k]
     for p in range(whole, stop):
-        a, wa = np.float64(data[p]), weights[indices[p]]
+        a = np.float64(data[p])
+        wa = weights[indices[p]]
         for k in range(sums.size):
             sums[k] += a * wa[k]
 
@@ -54,7 +60,8 @@ def _add(rows, i, factors, out):
         out[last, 0] += factor
         return
     for p in range(indptr[i], indptr[i + 1]):
-        value, line = np.float64(data[p]), out[indices[p]]
+        value = np.float64(data[p])
+        line = out[indices[p]]
         for k in range(factors.size):
             line[k] += value * factors[k]
     for k in range(factors.size):

@@ -154,9 +154,9 @@ class EventLog:
     """A file with one JSON object per line: ``start`` with `facts`, ``progress``, ``end``.
 
     A ``progress`` event holds the state, the seconds since the log began, and the memory of the
-    process in bytes. There are at most ten a second, and always one if classifier, phase or
-    certified gap change, or if a pass ends. If the file cannot be written, there is one warning and
-    the run continues.
+    process in bytes. There are at most ten a second, and always one if phase, stage or certified
+    gap of a classifier change, or if a pass ends. If the file cannot be written, there is one
+    warning and the run continues.
     """
 
     def __init__(self, path: str | Path, *, resume: Any = None, **facts: Any) -> None:

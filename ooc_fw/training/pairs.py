@@ -196,12 +196,13 @@ class _Training:
             return
         order = np.argsort(self.n_rows, kind="stable").tolist()
         numbers = [k for k in order if k not in self.solutions]
-        together = [k for k in numbers if self._fits_beside_others(k)]
+        found = {k: self._plan_beside_others(k) for k in numbers}
+        together = {k: plan for k, plan in found.items() if plan is not None}
         if len(together) > 1:
             self._solve_together(together)
         for k in numbers:
             if k not in self.solutions and self.why_over() is None:
-                self._finish(k, self._solve(k))
+                self._finish(k, self._solve(k, self._plan_of(k)))
 
     @property
     def n_ended(self) -> int:
@@ -406,44 +407,44 @@ class _Training:
         plan = replace(plan, memory=replace(memory, limit=plan.memory.limit))
         return plan.with_options(threads=1)
 
-    def _fits_beside_others(self, k: int) -> bool:
-        """Whether one thread may train a pair while others train other pairs.
+    def _plan_beside_others(self, k: int) -> Plan | None:
+        """The plan by which one thread trains a pair while others train other pairs, if it may.
 
         The kernel values of its vertices have to fit into a share of the memory. There are hardly
         more vertices than `GROWTH` times those of the stage before.
         """
         threads = self.plan.options.threads
         if threads == 1:
-            return False
+            return None
         before = self.before.get(k)
         n_rows = int(self.n_rows[k])
         most = n_rows if before is None else min(n_rows, GROWTH * len(before.alpha))
         try:
-            memory = self._plan_of(k, threads).memory
+            plan = self._plan_of(k, threads)
         except OverLimitError:
-            return False
-        return 4 * most**2 <= memory.kernel_values and most <= memory.max_vertices
+            return None
+        fits = 4 * most**2 <= plan.memory.kernel_values and most <= plan.memory.max_vertices
+        return plan if fits else None
 
-    def _solve_together(self, numbers: list[int]) -> None:
-        """Train pairs on all threads at once, each pair on one of them."""
+    def _solve_together(self, plans: Mapping[int, Plan]) -> None:
+        """Train pairs by their plans on all threads at once, each pair on one of them."""
+        threads = self.plan.options.threads
 
         def solve(k: int) -> None:
             if self.why_over() is None:
-                self._finish(k, self._solve(k, threads))
+                self._finish(k, self._solve(k, plans[k], threads))
 
-        threads = self.plan.options.threads
         with ThreadPoolExecutor(threads, initializer=limit_this_thread) as pool:
             try:
-                for _ in pool.map(solve, numbers):
+                for _ in pool.map(solve, plans):
                     pass
             except BaseException:
                 self.stopped = True  # so that other threads end soon
                 raise
 
-    def _solve(self, k: int, at_once: int = 1) -> Solution:
-        """Train a pair, while `at_once` - 1 others are trained."""
+    def _solve(self, k: int, plan: Plan, at_once: int = 1) -> Solution:
+        """Train a pair by its plan, while `at_once` - 1 others are trained."""
         problem, rows = self.partition.pair(*self.pairs[k])
-        plan = self._plan_of(k, at_once)
         n_left = len(self.pairs) - len(self.solutions)
         share = self.deadline.share(-(-n_left // at_once))
         plan = plan.with_options(max_time=share)
