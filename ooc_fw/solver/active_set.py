@@ -24,7 +24,8 @@ from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.options import LEAST
 from ooc_fw.problem import objective_gap, relative_gap
 from ooc_fw.solver.kernel_rows import GrowingArray, GrowingRows, KernelRows, value_type
-from ooc_fw.solver.systems import LARGEST_SYSTEM, Minimum, never
+from ooc_fw.solver.systems import Minimum, never
+from ooc_fw.system.memory import LARGEST_SYSTEM, SYSTEM_COPIES
 
 logger = logging.getLogger(__name__)
 
@@ -457,7 +458,7 @@ class ActiveSet:
         rows = self.kernel_rows
         y = self.labels
         n_free = int(np.count_nonzero((alpha > 0) | (grad < self.rho * (1 - tol))))
-        fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(3, n_free)  # copies of the matrix
+        fits = n_free <= LARGEST_SYSTEM and rows.whole_fits(SYSTEM_COPIES, n_free)
         each = max(1, n_free**2 // 128)  # pairwise steps in the time of one system
         if not fits or not rows.whole or max_steps < each or self.relative_gap() <= tol:
             return 0, 0

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.problem import relative_gap
 
-LARGEST_SYSTEM = 2048  # free vertices in the largest linear system: 0.3 s on one core
 _PATIENCE = 3  # exchanges of many vertices in a row that may leave as many wrong vertices
 
 

@@ -153,12 +153,14 @@ class DeferredInterrupt:
     """A flag for the first signal; a context manager.
 
     Before `defer` is called, no work can be lost, and the first signal raises. After it the first
-    signal is only noted, and the second one raises.
+    signal is only noted, and the second one raises. An import of C code may make another error of
+    that, which becomes a KeyboardInterrupt at the end.
     """
 
     def __init__(self) -> None:
         self.defers = False  # whether the first signal is only noted
         self.noted: int | None = None  # number of the first signal
+        self._raised: int | None = None  # number of a signal that raised
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -170,9 +172,11 @@ class DeferredInterrupt:
             _handle(number, self._note)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         for number, old in self._old.items():
             _handle(number, old)
+        if self._raised is not None and isinstance(error, Exception):
+            raise KeyboardInterrupt(self._raised) from error
 
     def defer(self) -> None:
         """Only note the first signal after this call."""
@@ -192,6 +196,7 @@ class DeferredInterrupt:
             yield
         except KeyboardInterrupt:
             self.noted = None  # the exception tells the caller of it
+            self._raised = None
             raise
         finally:
             self.defers = True
@@ -200,5 +205,6 @@ class DeferredInterrupt:
         _handle(number, self._note)
         if self.noted is not None or not self.defers:
             self.noted = number
+            self._raised = number
             _interrupt(number)
         self.noted = number

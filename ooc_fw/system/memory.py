@@ -30,6 +30,12 @@ _THREAD_BYTES = 6 << 20  # working memory of a thread: tiles of products
 LARGEST_FACTOR = 512
 """Most weights of a linear classifier for which its preconditioner is a Cholesky factor."""
 
+LARGEST_SYSTEM = 2048
+"""Most free vertices whose weights a linear system gives: 0.3 s on one core."""
+
+SYSTEM_COPIES = 3
+"""Copies of a matrix, float64, that a linear system takes while it is solved."""
+
 _program: int | None = None  # the measurement of `program_bytes`
 
 
@@ -186,7 +192,8 @@ def plan_memory(work: Workload, limit: int | None, available: int) -> MemoryPlan
     # Further vertices take their memory from the kernel values when they are added.
     vertices = min(work.n_rows, _LEAST_VERTICES + 2 * quarter // work.vertex_bytes)
     others = work.exact(_LEAST_VERTICES, rows, threads) + row_cache
-    more = min(budget - others, 4 * vertices * (vertices + 4096))
+    systems = SYSTEM_COPIES * 8 * min(vertices, LARGEST_SYSTEM) ** 2  # bytes
+    more = min(budget - others, 4 * vertices * (vertices + 4096) + systems)
     values = _LEAST_KERNEL_BYTES + more
     return MemoryPlan(work, others + more, limit, threads, vertices, rows, 0, values, row_cache)
 

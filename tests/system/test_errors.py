@@ -51,6 +51,23 @@ def test_an_exception_that_a_callback_of_c_code_lost_is_raised_again():
     assert signal_of(raised.value) == signal.SIGINT
 
 
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_an_import_may_make_another_error_of_the_signal(n_signals):
+    with pytest.raises(KeyboardInterrupt) as raised, DeferredInterrupt() as interrupt:
+        if n_signals == 2:
+            interrupt.defer()
+            send()
+        try:
+            send()
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+    assert signal_of(raised.value) == signal.SIGINT
+    with pytest.raises(ImportError), DeferredInterrupt() as interrupt:
+        interrupt.defer()
+        send()
+        raise ImportError("is not caused by the signal, which is only noted")
+
+
 def test_a_signal_ends_the_wait_for_text():
     with DeferredInterrupt() as interrupt:
         interrupt.defer()

@@ -84,6 +84,14 @@ def test_a_hundred_million_rows_fit_in_two_gibibytes():
         plan_memory(work, 1 << 30, 0)
 
 
+@pytest.mark.parametrize("n_rows", [100, 1600, 2048, 4000])
+def test_a_small_run_has_room_for_linear_systems(n_rows):
+    """With a large C, steps in their place take hundreds of times longer."""
+    values = plan_memory(Workload(n_rows, n_rows * 100, MIB), None, 64 << 30).kernel_values
+    free = min(n_rows, memory.LARGEST_SYSTEM)
+    assert values >= 8 * n_rows**2 + 8 * memory.SYSTEM_COPIES * free**2
+
+
 def test_a_small_run_begins_anywhere_and_its_rows_are_kept():
     work = Workload(n_rows=4000, decoded_bytes=MIB, block_bytes=MIB)
     assert plan_memory(work, None, 64 << 30).row_cache == MIB
