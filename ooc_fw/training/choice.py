@@ -67,6 +67,9 @@ _MANY_SIDES = 1e6  # rows times classes up to which pairs of many classes take l
 _QUICK_VALUES = 1e10
 """Rows times support vectors up to which an exact model takes no longer than a comparison saves."""
 
+_QUICK_PACE = 1e8
+"""Squares of rows that exact models learn in a second, even if the rows are noisy or wide."""
+
 _EXACT_VALUES = 1e11
 """Rows times support vectors up to which an exact model takes all rows, if it is the better kind:
 about as long as landmarks may take. Six rounds of blocks compute these kernel values once each."""
@@ -223,7 +226,8 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
     )  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"
     enough = min(most_support(n_rows), room)
-    if n_rows > enough or (options.max_time is not None and n_rows > SAMPLE_ROWS[0]):
+    seconds = session.deadline(options).left()
+    if n_rows > enough or (n_rows > SAMPLE_ROWS[0] and n_rows**2 > _QUICK_PACE * seconds):
         within = replace(options, threads=memory.max_threads)
         trials = Trials(problem, within, session)
         found = trials.expect_support(enough, memory.max_vertices)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
 from ooc_fw.solver.plan import few_rows
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.samples import CLASS_ROWS, loaded, random_rows
 
 _STEP = 4.0  # between the gammas that are compared
@@ -68,7 +70,8 @@ def find_gamma(problem: Any, C: float, seed: int, check: Callable[[], None]) -> 
     """The kernel of a classification with the best gamma, and a sentence about it.
 
     The gamma of the problem stays if the rows are few, or if no other one is clearly better.
-    `check` may raise to end the search.
+    `check` may raise to end the search: OutOfTimeError before two gammas are compared, and any
+    other error.
     """
     source = problem.source
     first = problem.kernel
@@ -95,10 +98,13 @@ def find_gamma(problem: Any, C: float, seed: int, check: Callable[[], None]) -> 
         return np.asarray(penalties * (_left_out(matrix, sample.codes, penalties) != sample.codes))
 
     tried = {first: errors_of(first)}
-    climb(tried, errors_of)
-    if len(tried) == 2:  # a larger gamma is no better
-        smaller = replace(first, gamma=first.gamma / _STEP)
-        tried[smaller] = errors_of(smaller)
+    with suppress(OutOfTimeError):  # after that, the best one so far serves
+        climb(tried, errors_of)
+        if len(tried) == 2:  # a larger gamma is no better
+            smaller = replace(first, gamma=first.gamma / _STEP)
+            tried[smaller] = errors_of(smaller)
+    if len(tried) == 1:
+        raise OutOfTimeError("there is no time to compare gammas")
     best = min(tried, key=lambda kernel: float(tried[kernel].sum()))
     # All rows bear a larger gamma than the sample does, but perhaps not a smaller one.
     if not differ(tried[first], tried[best], 1.5 if best.gamma > first.gamma else 2.0):

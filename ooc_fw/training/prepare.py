@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -118,10 +117,13 @@ def prepare(
     if task == "classification" and is_free(kernel, options):
         share = None if options.max_time is None else _GAMMA_TIME * options.max_time
         check = Deadline(share, time.perf_counter()).check
-        with suppress(OutOfTimeError):
+        try:
             kernel, words = find_gamma(problem, options.C, options.seed, check)
-            logger.info("%s", words)
             problem = replace(problem, kernel=kernel)
+        except OutOfTimeError:
+            words = f"gamma {problem.kernel.gamma:.4g}: auto, there is no time to try others"
+        if words:
+            logger.info("%s", words)
     return Prepared(problem, threads, class_factors(*given), words)
 
 

@@ -72,6 +72,14 @@ def test_noisy_rows_have_landmarks_and_clean_rows_an_exact_model(noisy, clean):
     assert (plan_of(few).landmarks, few.source.rows_read) == (None, 0)  # no sample
 
 
+@pytest.mark.parametrize("seconds", [50.0, 200.0])
+def test_an_exact_model_that_is_soon_over_needs_no_trial(noisy, monkeypatch, seconds):
+    monkeypatch.setattr("ooc_fw.training.choice._QUICK_PACE", LIMIT**2 / 100)
+    few = noisy.subset(open_dataset(rows()[0][:LIMIT]), np.arange(LIMIT))
+    plan_of(few, max_time=seconds)
+    assert (few.source.rows_read == 0) == (seconds > 100)
+
+
 @pytest.mark.parametrize("n_classes", [2, 12])
 def test_trials_are_told_and_end_in_their_share_of_the_time(local, n_classes):
     codes = np.arange(6000) % n_classes

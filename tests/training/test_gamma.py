@@ -7,6 +7,7 @@ from ooc_fw import FrankWolfeSVC, make_kernel, open_dataset
 from ooc_fw.options import ModelOptions
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
+from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.gamma import _left_out, climb, differ, find_gamma
 from ooc_fw.training.prepare import Weights, prepare
 
@@ -99,6 +100,26 @@ def test_a_search_ends_where_its_check_raises():
     with pytest.raises(TimeoutError):
         find_gamma(problem, 1.0, 0, check)
     assert find_gamma(problem, 1.0, 0, nothing)[0].gamma >= 16
+
+
+@pytest.mark.parametrize("n_checks", [1, 2, 3, 4])
+def test_at_the_end_of_the_time_the_best_gamma_so_far_is_taken(n_checks):
+    X, y = chessboard()
+    problem = ClassificationProblem(open_dataset(X), y, make_kernel("rbf", gamma=1.0))
+    calls = []
+
+    def check():
+        calls.append(0)
+        if len(calls) > n_checks:
+            raise OutOfTimeError("the time is over")
+
+    if n_checks < 3:  # one for the sample, and one for each gamma
+        with pytest.raises(OutOfTimeError):
+            find_gamma(problem, 1.0, 0, check)
+        return
+    kernel, words = find_gamma(problem, 1.0, 0, check)
+    assert kernel.gamma == {3: 1.0, 4: 16.0}[n_checks]  # 4 is not clearly better than 1
+    assert f"best of {n_checks - 1} " in words
 
 
 def test_weights_of_rows_count():
