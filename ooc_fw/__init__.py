@@ -22,7 +22,7 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ``landmarks/``    models that learn from all rows and give weights to a few; each pass has a gap
 ``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles, blocks, the active set
 ``convert/``      conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
-``certificate/``  the gap over all rows: the pass that computes it, and which rows it may skip
+``certificate/``  the gap over all rows, and the pass that computes it
 ``problem.py``    the dual problem of the L2-SVM: objective, gap and stopping tests
 ``kernels/``      kernel functions; blocks of kernel values, with bounds on their rounding errors
 ``data/``         rows and their sources: how they are opened, viewed, scaled and summarised
@@ -59,7 +59,6 @@ violator           a row whose gradient is below rho (1 - relative tolerance)
 pass               one reading of all rows, in blocks. The number of passes of a run is its number
                    of kernel values, divided by rows times support vectors
 certificate        the gap over all rows from a pass, plus a bound on all rounding errors
-screening          a bound for a row, which shows that the next pass can skip the row
 binary classifier  a model of two classes. For more classes, an exact model has one classifier for
                    each pair of classes, a landmark model one for each class against the rest
 landmark           a row to which a landmark model gives a weight, of either sign

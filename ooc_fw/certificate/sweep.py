@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.certificate.screening import Bounds, Screen
-from ooc_fw.data.parallel import borrow_workers, row_slices
+from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import (
     Float64Array,
     Groups,
@@ -30,15 +29,13 @@ from ooc_fw.data.rows import (
 from ooc_fw.data.sources import RowSource, block_slices, sampled_rows
 from ooc_fw.kernels.decisions import AtVertices, DecisionFunctions, IsOpen, Weights
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.kernels.functions import FLOAT64_UNIT, Kernel
+from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.options import LEAST
 from ooc_fw.problem import BinaryProblem, check_weights, pair_gap
 
-_CLEAR = 1.1  # a gradient above the violators' by this factor needs no narrow bound for a screen
 # Multiples of w at which the primal objective is computed: the best one is 1 at the optimum, and
 # near it before.
 _MULTIPLES = np.array([0.9, 0.95, 0.98, 0.99, 1.0, 1.01, 1.02, 1.05, 1.1])
-_NUMBERED_ROWS = 8192  # rows in a block if rows are read by their numbers
 
 Penalties: TypeAlias = float | Float64Array
 """Penalty C of each row, or one for all."""
@@ -123,14 +120,10 @@ class SupportWeights:
 
 @dataclass(frozen=True)
 class Search:
-    """What a pass over the data looks for, and in which rows."""
+    """What a pass over the data looks for."""
 
     tol: float  # relative gap above which a row counts as a violator
     n_worst: int = 0  # number of violators to remember
-    screen: Screen | None = None  # a pass over all rows fills it with bounds for every row
-    # Increasing numbers of the rows to read; None for all. The caller knows from a `Screen` that no
-    # other row is below the least gradient of the support.
-    unscreened: Int64Array | None = None
     low_rank_bytes: int | None = None  # bytes of memory for compressing the support vectors
 
 
@@ -204,37 +197,21 @@ def _of_rows(penalties: Penalties, rows: slice | Int64Array) -> Penalties:
 class _Target:
     """What the search in every block needs to know."""
 
-    kernel: Kernel
     threshold: float  # rows with a smaller gradient are violators
     least: float  # least gradient of the support
     n_worst: int  # number of violators to remember
-    with_bounds: bool  # whether a `Screen` wants bounds
     objective: _Objective
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows `start` to `stop` of the source, or of all unscreened rows."""
+    """Rows `start` to `stop` of the source."""
 
     start: int
     stop: int
-    unscreened: Int64Array | None  # its row numbers, if only unscreened rows are read
     support: Int64Array  # places of support vectors in the block, which are left out
     labels: Int8Array  # labels of all rows in the block
     penalties: Penalties  # and their penalties
-
-    def read(self, source: RowSource) -> Rows:
-        """Read all rows of the block."""
-        if self.unscreened is None:
-            return source.read(self.start, self.stop)
-        return source.take(self.unscreened)
-
-    def others(self) -> tuple[Int64Array, Int64Array]:
-        """Places in the block, and row numbers, of the rows outside the support."""
-        places = np.delete(np.arange(self.stop - self.start), self.support)
-        if self.unscreened is None:
-            return places, places + self.start
-        return places, self.unscreened[places]
 
 
 @dataclass(frozen=True)
@@ -248,7 +225,6 @@ class _Findings:
     # The worst violators outside the support, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     worst_grads: Float64Array = field(default_factory=lambda: np.empty(0))
-    bounds: Bounds | None = None  # for all rows of one block outside the support
 
     def merged(self, block: _Findings, n_worst: int) -> _Findings:
         """These findings with those of the next block."""
@@ -285,18 +261,12 @@ def _exact(decisions: DecisionFunctions, rows: Rows) -> tuple[Float64Array, floa
 def _is_open(
     values: Float64Array, bound: Float64Array, target: _Target, y: Int8Array, groups: Groups
 ) -> npt.NDArray[np.bool_]:
-    """Which distinct rows may be violators or have the least gradient, with any of their labels.
-
-    If a `Screen` wants bounds, rows a little above are open as well: their bounds become narrow,
-    and a later pass can tell from these that it need not look at the rows.
-    """
+    """Which distinct rows may be violators or have the least gradient, with any of their labels."""
     grad, error = y * values[groups], bound[groups]
     least = min(target.least, float((grad + error).min()))
     is_open = np.zeros(len(values), dtype=np.bool_)
     of_rows = np.arange(len(values))[groups]
-    level = max(target.threshold, least)
-    level = max(level, _CLEAR * level) if target.with_bounds else level
-    is_open[of_rows[grad - error <= level]] = True
+    is_open[of_rows[grad - error <= max(target.threshold, least)]] = True
     return is_open
 
 
@@ -315,22 +285,21 @@ def _sweep_block(
     The other rows are computed again. The least upper bounds of *other* blocks would spare a few
     more rows, but then the findings would depend on the order of the blocks.
     """
-    rows = block.read(source)
-    others, ids = block.others()
-    if len(ids) == 0:
+    rows = source.read(block.start, block.stop)
+    others = np.delete(np.arange(len(rows)), block.support)
+    if len(others) == 0:
         return _Findings(math.inf, 0.0, 0, np.zeros(len(_MULTIPLES)))
-    if len(ids) < len(rows):
+    if len(others) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
 
     # 1. Gradients from float32 kernel values, and bounds on their errors. Sums over few vertices
     # are enough for a row if they show that it is neither a violator nor the least.
     distinct, groups = distinct_rows(rows)
-    with_nearest = target.with_bounds and target.kernel.constant_diagonal
     is_open = partial(_is_open, target=target, y=y, groups=groups)
-    fast = decisions.approximate(distinct, with_nearest, is_open)
-    grad = y * fast.values[groups]
-    error = fast.bound[groups]
+    values, bound = decisions.approximate(distinct, is_open)
+    grad = y * values[groups]
+    error = bound[groups]
 
     # 2. Gradients in float64 for the rows that may be the least of all, and for those whose errors
     # would add much to the primal objective.
@@ -344,18 +313,12 @@ def _sweep_block(
         grad[lowest], error[lowest] = y[lowest] * values, rounding
         least = float(grad[lowest].min())
 
-    # 3. Violators, and bounds for the next pass.
+    # 3. Violators.
     violators = np.flatnonzero(grad < target.threshold)
-    bounds = None
-    if target.with_bounds:
-        place = distance = None
-        if fast.nearest is not None:
-            place = fast.nearest.place[groups]
-            distance = fast.nearest.distance(fast.diagonal)[groups]
-        bounds = Bounds.outwards(grad - error, fast.diagonal[groups], place, distance)
-    worst, worst_grads = _least(ids[violators], grad[violators], target.n_worst)
+    ids = block.start + others[violators]
+    worst, worst_grads = _least(ids, grad[violators], target.n_worst)
     losses = target.objective.losses(grad - error, penalties)
-    return _Findings(least, rounding, len(violators), losses, worst, worst_grads, bounds)
+    return _Findings(least, rounding, len(violators), losses, worst, worst_grads)
 
 
 def certify(
@@ -373,7 +336,7 @@ def certify(
     problem, engine
         All rows and their labels, and what computes kernel values.
     weights, search
-        The weights to be certified, and what the pass looks for in which rows.
+        The weights to be certified, and what the pass looks for.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
@@ -399,7 +362,7 @@ def certify(
     weights = weights.on_the_simplex()
     row_ids, alpha, rows = weights.row_ids, weights.alpha, weights.rows
     source.check_unchanged()
-    labels, slack, screen = problem.labels[row_ids], alpha / weights.C, search.screen
+    labels, slack = problem.labels[row_ids], alpha / weights.C
     decisions = DecisionFunctions(engine, rows, [Weights(np.arange(len(alpha)), alpha, labels)])
     grad, rounding = weights.grad, weights.rounding
     if grad is None:
@@ -410,52 +373,30 @@ def certify(
     rho, least = _rho(alpha, slack, grad), float(grad.min())
     objective = _Objective.near(rho, problem.bias_share, search.tol, source.n_rows)
     threshold = rho * (1 - search.tol)
-    with_bounds = screen is not None
-    target = _Target(engine.kernel, threshold, least, search.n_worst, with_bounds, objective)
-    if screen is not None:
-        diagonal = engine.kernel.diagonal(engine.prepare(rows, exact=True).norms)
-        places, no_distance = np.arange(len(row_ids)), np.zeros(len(row_ids))
-        screen.store(row_ids, Bounds.outwards(plain - of_plain, diagonal, places, no_distance))
+    target = _Target(threshold, least, search.n_worst, objective)
 
     at_vertices = _at_vertices(labels, alpha, plain, of_plain)
-    sample, n_rows = partial(_sample, problem, row_ids, search, target), source.n_rows
-    if search.unscreened is not None:
-        n_rows = len(search.unscreened)
-    decisions.compress(sample, n_rows, at_vertices, search.low_rank_bytes)
+    sample = partial(_sample, problem, row_ids, target)
+    decisions.compress(sample, source.n_rows, at_vertices, search.low_rank_bytes)
     penalties: Any = problem.penalties
     if penalties is None:
         penalties = np.max(weights.C)
     losses = objective.losses(plain - of_plain, weights.C)
-    if search.unscreened is not None:
-        # Rows that are not read are above the least gradient of the support.
-        of_unread = _unread_penalties(penalties, source.n_rows, row_ids, search.unscreened)
-        losses += objective.losses(np.array([least]), np.array([of_unread]))
     if problem.penalties is None and isinstance(weights.C, np.ndarray):
         losses[:] = math.inf  # nobody knows the penalties of the other rows
     n_violators = int(np.count_nonzero(grad < threshold))
     findings = _Findings(least, rounding, n_violators, losses)
-    blocks = _blocks(problem, penalties, row_ids, search)
+    blocks = _blocks(problem, penalties, row_ids)
     rows_seen = 0
     # The engine has threads of its own; one block is read and prepared while another is searched.
     with borrow_workers(dask, engine.threads, here=min(2, engine.threads)) as workers:
         for block, in_block in workers.over(source, _sweep_block, blocks, decisions, target):
             findings = findings.merged(in_block, search.n_worst)
-            if screen is not None and in_block.bounds is not None:
-                screen.store(block.others()[1], in_block.bounds)
             rows_seen += block.stop - block.start
             if on_block is not None:
                 on_block(rows_seen)
     source.check_unchanged()  # other processes may have read their last block long ago
     return _certificate(alpha, slack, grad, findings, objective)
-
-
-def _unread_penalties(
-    penalties: Penalties, n_rows: int, support: Int64Array, unscreened: Int64Array
-) -> float:
-    """Sum of the penalties of all rows that a pass over unscreened rows does not read."""
-    unread = np.ones(n_rows, dtype=np.bool_)
-    unread[support] = unread[unscreened] = False
-    return float(np.broadcast_to(penalties, n_rows)[unread].sum())
 
 
 def _at_vertices(
@@ -470,14 +411,9 @@ def _at_vertices(
     return AtVertices((labels * plain)[None], np.array([alpha @ plain]), rounding)
 
 
-def _sample(
-    problem: BinaryProblem, support: Int64Array, search: Search, target: _Target
-) -> tuple[Rows, IsOpen]:
+def _sample(problem: BinaryProblem, support: Int64Array, target: _Target) -> tuple[Rows, IsOpen]:
     """A sample of the rows of a pass, and the test which of them stay open."""
-    if search.unscreened is None:
-        row_ids = sampled_rows(problem.source, problem.source.n_rows)
-    else:
-        row_ids = search.unscreened[sampled_rows(problem.source, len(search.unscreened))]
+    row_ids = sampled_rows(problem.source, problem.source.n_rows)
     row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
     rows, y = problem.source.take(row_ids), problem.labels[row_ids]
     return rows, partial(_is_open, target=target, y=y, groups=slice(None))
@@ -540,28 +476,13 @@ def _certificate(
     )
 
 
-def _blocks(
-    problem: BinaryProblem, penalties: Penalties, support: Int64Array, search: Search
-) -> list[_Block]:
-    """Divide all rows, or the unscreened rows, into blocks."""
-    source = problem.source
-    blocks = []
-
-    def add(start: int, stop: int, unscreened: Int64Array | None, places: Int64Array) -> None:
-        rows = slice(start, stop) if unscreened is None else unscreened
-        of_rows = problem.labels[rows], _of_rows(penalties, rows)
-        blocks.append(_Block(start, stop, unscreened, places, *of_rows))
-
-    unscreened = search.unscreened
-    if unscreened is not None:
-        for start, stop in row_slices(len(unscreened), _NUMBERED_ROWS):
-            ids = unscreened[start:stop]
-            places = np.flatnonzero(np.isin(ids, support))
-            add(start, stop, ids, places)
-        return blocks
+def _blocks(problem: BinaryProblem, penalties: Penalties, support: Int64Array) -> list[_Block]:
+    """Divide all rows into blocks."""
     support = np.sort(support)
-    for start, stop in block_slices(source, 0, source.n_rows):
+    blocks = []
+    for start, stop in block_slices(problem.source, 0, problem.source.n_rows):
         first, last = np.searchsorted(support, [start, stop])
         places = support[first:last] - start
-        add(start, stop, None, places)
+        rows = slice(start, stop)
+        blocks.append(_Block(start, stop, places, problem.labels[rows], _of_rows(penalties, rows)))
     return blocks

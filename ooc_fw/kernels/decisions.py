@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ooc_fw.data.rows import AnyArray, Float64Array, Int8Array, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
-from ooc_fw.kernels.engine import Engine, Nearest
+from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_DIFFERENCES, FLOAT64_UNIT
 from ooc_fw.kernels.low_rank import Compression, LowRank, PivotLimits, Pivots, cheapest
 
@@ -33,8 +33,8 @@ IsOpen: TypeAlias = Callable[[Float64Array, Float64Array], npt.NDArray[np.bool_]
 """Tells which rows are still open, given decision values and bounds on their errors."""
 
 
-_Estimate: TypeAlias = tuple[Float64Array, Float64Array, Nearest | None]
-"""Values, bounds on their errors, and the vertices nearest to the rows if they are wanted."""
+_Estimate: TypeAlias = tuple[Float64Array, Float64Array]
+"""Values and bounds on their errors, (n_rows,) or (n_rows, n_classifiers) for several."""
 
 
 class Weights(NamedTuple):
@@ -53,16 +53,6 @@ class Weights(NamedTuple):
         """Places and weights of the vertices with one label."""
         of_label = self.labels == sign
         return self.places[of_label], self.alpha[of_label]
-
-
-class Approximation(NamedTuple):
-    """Decision values with bounds on their errors. `diagonal` and `nearest` serve a `Screen`."""
-
-    values: Float64Array  # (n_rows,), or (n_rows, n_classifiers) for several classifiers
-    bound: Float64Array  # on the error of each value
-    diagonal: Float64Array  # (n_rows,): k(x, x)
-    nearest: Nearest | None  # vertices nearest to the rows, if they are wanted
-    evaluations: int  # kernel values computed
 
 
 class AtVertices(NamedTuple):
@@ -150,7 +140,7 @@ class DecisionFunctions:
         def attempt() -> tuple[Compression, float]:
             few = span.compress(*at_vertices)
             self.compressions = [few]
-            values, bound, _ = self._by_few(self._stages[0], x)
+            values, bound = self._by_few(self._stages[0], x)
             return few, np.count_nonzero(is_open(values, bound)) / len(x)
 
         self.compressions, cost = cheapest(span, attempt)
@@ -169,22 +159,16 @@ class DecisionFunctions:
         rounding = error + self.rounding * float(np.abs(values).max())
         return AtVertices(values, np.einsum("ij,ij->i", betas, values), rounding)
 
-    def approximate(
-        self, rows: Rows, with_nearest: bool = False, is_open: IsOpen | None = None
-    ) -> Approximation:
-        """Decision values from float32 kernel values; `with_nearest` is for a single classifier.
+    def approximate(self, rows: Rows, is_open: IsOpen | None = None) -> _Estimate:
+        """Decision values from float32 kernel values, and bounds on their errors.
 
         With `is_open`, the compressions come first, and all vertices for rows that stay open.
         """
         engine = self._engine
         if not self._stages or is_open is None:
-            x = engine.prepare(rows)
-            values, bound, nearest = self._from_all(x, with_nearest)
-            diagonal = engine.kernel.diagonal(x.norms)
-            return Approximation(values, bound, diagonal, nearest, len(x) * self.n_vertices)
+            return self._from_all(engine.prepare(rows))
         x = engine.prepare(rows, exact=True)
-        values, bound, nearest = self._by_few(self._stages[0], x)
-        evaluations = len(x) * len(self._stages[0])
+        values, bound = self._by_few(self._stages[0], x)
         for stage in [*self._stages[1:], None]:
             places = np.flatnonzero(is_open(values, bound))
             if len(places) == 0:
@@ -192,44 +176,35 @@ class DecisionFunctions:
             if stage is not None:
                 found = self._by_few(stage, x.take(places))
             else:
-                found = self._from_all(engine.prepare(take_rows(rows, places)), with_nearest)
-            values[places], bound[places], rest = found
-            if nearest is not None and rest is not None:
-                nearest.replace(places, rest)
-            evaluations += len(places) * (self.n_vertices if stage is None else len(stage))
-        diagonal = engine.kernel.diagonal(x.norms)
-        nearest = nearest if with_nearest else None
-        return Approximation(values, bound, diagonal, nearest, evaluations)
+                found = self._from_all(engine.prepare(take_rows(rows, places)))
+            values[places], bound[places] = found
+        return values, bound
 
     def _by_few(self, stage: LowRank, x: Operand) -> _Estimate:
-        values, bound, nearest = stage.evaluate(x)
-        return (values[:, 0], bound[:, 0], nearest) if self._single else (values, bound, nearest)
+        return stage.of_one(x) if self._single else stage.evaluate(x)
 
-    def _from_all(self, x: Operand, with_nearest: bool) -> _Estimate:
+    def _from_all(self, x: Operand) -> _Estimate:
         z = self._z[0]
         if self._sparse:
             sums, means = self._sparse_sums(x, z, self._betas, abs(self._betas))
-            return sums + self._bias, self._engine.error_bound(x, z, means), None
+            return sums + self._bias, self._engine.error_bound(x, z, means)
         if not self._single:
             largest = np.abs(self._betas).max(axis=0)
             size = float(largest.sum()) or 1.0
             sums = self._engine.weighted_sum(x, z, np.vstack([self._betas, largest / size]))
             bound = size * self._engine.error_bound(x, z, sums[:, -1:])
             values = sums[:, :-1] + self._bias
-            return values, np.broadcast_to(bound, values.shape), None
-        nearest = Nearest(len(x)) if with_nearest else None
+            return values, np.broadcast_to(bound, values.shape)
         # Each class has the sum of kernel values, and the sum times norms, which bounds its error.
         of_classes = []
         for z, (_, alpha) in zip(self._z, self._classes, strict=True):
             weights = np.vstack([alpha, alpha * z.norms])
-            of_classes.append(self._engine.weighted_sum(x, z, weights, nearest))
+            of_classes.append(self._engine.weighted_sum(x, z, weights))
         positive, negative = (sums[:, 0] for sums in of_classes)
         mean, norms = (of_classes[0] + of_classes[1]).T
         mean_norm = np.divide(norms, mean, out=np.full(len(x), np.inf), where=mean > _LEAST_MEAN)
         bounds = [self._engine.error_bound(x, z, mean, mean_norm) for z in self._z]
-        if nearest is not None:
-            nearest.place = np.concatenate([places for places, _ in self._classes])[nearest.place]
-        return self._bias + positive - negative, np.maximum.reduce(bounds), nearest
+        return self._bias + positive - negative, np.maximum.reduce(bounds)
 
     def exact(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
         """Decision values from float64 kernel values, and a bound on their errors for each row."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ooc_fw._core import maps
-from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows, take_rows
+from ooc_fw.data.rows import AnyArray, Float64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Arithmetic, Operand
 from ooc_fw.kernels.functions import (
     FLOAT32_UNIT,
@@ -36,16 +36,12 @@ _UseTile: TypeAlias = Callable[[slice, slice, AnyArray, Operand, Operand], None]
 
 
 class Nearest:
-    """For each row the vertex with the largest value of a kernel that is never negative.
-
-    Places count the vertices of all sums that took this object, `n_seen` so far.
-    """
+    """For each row the vertex with the largest value of a kernel that is never negative."""
 
     def __init__(self, n_rows: int) -> None:
         self.value = np.zeros(n_rows, dtype=np.float32)
-        self.error = np.zeros(n_rows)  # bound on the error of each value
+        self.error = np.full(n_rows, np.inf)  # bound on the error of each value
         self.place = np.zeros(n_rows, dtype=np.int64)
-        self.n_seen = 0
 
     def see(self, rows: slice, first: int, values: AnyArray) -> None:
         """Look at kernel values between some rows and the vertices from place `first` on."""
@@ -53,18 +49,12 @@ class Nearest:
         largest = values[np.arange(len(values)), best].astype(np.float32)
         larger = np.flatnonzero(largest > self.value[rows])
         self.value[rows][larger] = largest[larger]
-        self.place[rows][larger] = self.n_seen + first + best[larger]
-
-    def replace(self, rows: Int64Array, others: Nearest) -> None:
-        """Replace the results for some rows by those in `others`."""
-        self.value[rows] = others.value
-        self.error[rows] = others.error
-        self.place[rows] = others.place
+        self.place[rows][larger] = first + best[larger]
 
     def distance(self, diagonal: Float64Array) -> Float64Array:
         """Upper bound on |phi(x) - phi(z)|, if k(x, x) = k(z, z) is the `diagonal`."""
         square = 2 * (diagonal - self.value + self.error)
-        return np.sqrt(np.maximum(square, 0.0)) * OUTWARDS
+        return np.asarray(np.sqrt(np.maximum(square, 0.0)) * OUTWARDS)
 
 
 class Engine:
@@ -185,8 +175,7 @@ class Engine:
 
         self._for_tiles(x, z, add)
         if nearest is not None:
-            nearest.n_seen += len(z)
-            nearest.error = np.maximum(nearest.error, self.value_bound(x, z))
+            nearest.error = self.value_bound(x, z)
         return out if weights.ndim == 2 else out[:, 0]
 
     def symmetric_sum(self, z: Operand, weights: Float64Array) -> Float64Array:

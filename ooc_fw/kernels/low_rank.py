@@ -208,11 +208,11 @@ class LowRank:
 
     def of_one(self, x: Operand) -> tuple[Float64Array, Float64Array]:
         """Decision values of a single classifier, and bounds on their errors, shape (len(x),)."""
-        values, bound, _ = self.evaluate(x)
+        values, bound = self.evaluate(x)
         return values[:, 0], bound[:, 0]
 
-    def evaluate(self, x: Operand) -> tuple[Float64Array, Float64Array, Nearest | None]:
-        """Decision values and bounds on their errors, shape (len(x), n), and the nearest pivots."""
+    def evaluate(self, x: Operand) -> tuple[Float64Array, Float64Array]:
+        """Decision values and bounds on their errors, shape (len(x), n)."""
         engine, z, by = self._engine, self._pivots, self.compression
         diagonal = engine.kernel.diagonal(x.norms)
         nearest = Nearest(len(x)) if engine.kernel.constant_diagonal else None
@@ -224,9 +224,8 @@ class LowRank:
         else:
             values = values + by.residuals.T[nearest.place]
             distance = nearest.distance(diagonal)
-            nearest.place = by.places[nearest.place]
         bound = bound + self._rounding + 4 * FLOAT64_UNIT * np.abs(values)
-        return values, bound + distance[:, None] * by.norms, nearest
+        return values, bound + distance[:, None] * by.norms
 
 
 def row_cost(n_vertices: int, *stages: tuple[int, float]) -> float:

@@ -144,7 +144,7 @@ class Predictor:
         if not self.function.sums_dominate:
             step = -(-len(vectors) // 32)
             probe = take_rows(vectors, np.arange(0, len(vectors), step))
-            self._probe = self.function.approximate(probe)[:2]
+            self._probe = self.function.approximate(probe)
 
     def ready(self, engine: Engine, threshold: float, *, labels_only: bool) -> Self:
         """A copy for one use, on the threads of another engine with the same arithmetic.
@@ -199,7 +199,7 @@ class Predictor:
         return rows.toarray() if isinstance(rows, CSRRows) and not sparse else rows
 
     def _in_float32(self, rows: Rows) -> tuple[Float64Array, Float64Array]:
-        return self.function.approximate(rows, is_open=self._is_open)[:2]
+        return self.function.approximate(rows, self._is_open)
 
     def _scaled(self, values: Float64Array) -> Float64Array:
         return np.asarray(values / self._scale - self._shift)

@@ -48,7 +48,6 @@ class ActiveSet:
     alpha: Float64Array = _vector("alpha")  # weights
     grad: Float64Array = _vector("grad")  # gradient Q alpha
     diag: Float64Array = _vector("diag")  # Q_ii = k(x_i, x_i) + 1 + 1/C_i
-    pinned: npt.NDArray[np.bool_] = _vector("pinned")  # pinned vertices are never pruned
     alpha_before: Float64Array = _vector("alpha_before")  # weights before the step, for PARTAN
     grad_before: Float64Array = _vector("grad_before")  # their gradient; NaN if it is unknown
     norms: Float64Array = _vector("norms")  # for products: see `Operand`
@@ -68,12 +67,10 @@ class ActiveSet:
         self._rho = math.nan
         self.rounding = math.inf  # bound on the error of the gradient at the last `refresh`
         self.before_is_exact = False  # whether `alpha_before` comes from the last `refresh`
-        # Bound on the way of w from the last pass, which set it to 0, to the last `refresh`.
-        self.moved = math.inf
         self._places: dict[int, int] = {}  # row number in the source -> place
         self._rows = GrowingRows()
         self._values = self._rows  # rows for float32 products; a copy only if these differ
-        types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype, "pinned": np.bool_}
+        types = {"ids": np.int64, "terms": engine.arithmetic.fast.dtype}
         for name in ("labels", "alpha", "grad", "diag", "norms", "alpha_before", "grad_before"):
             types[name] = np.float64
         self._vectors = {name: GrowingArray(dtype) for name, dtype in types.items()}
@@ -241,8 +238,8 @@ class ActiveSet:
         self.kernel_rows.add(len(new), self.engine, self.operand, fill=fill and not self.outgrown)
         idle = np.zeros(len(new))
         grad = idle + np.inf if self.outgrown else self.gradient_at(before, self.alpha)
-        self._extend(grad=grad, alpha=idle, pinned=idle.astype(np.bool_))
-        self._extend(alpha_before=idle, grad_before=np.full(len(new), np.nan))
+        unknown = np.full(len(new), np.nan)
+        self._extend(grad=grad, alpha=idle, alpha_before=idle, grad_before=unknown)
 
     def _extend(self, **blocks: npt.NDArray[Any]) -> None:
         for name, block in blocks.items():
@@ -296,12 +293,12 @@ class ActiveSet:
         return not patient and self._hold(np.dtype(np.float64))
 
     def prune(self, spare: float = SPARE_SHARE, *, of_before: bool = True) -> None:
-        """Remove vertices of weight 0 that are neither violators nor pinned.
+        """Remove vertices of weight 0 that are no violators.
 
         Nothing happens if their share of all vertices is at most `spare`. Vertices with a positive
         `alpha_before` are removed as well if `of_before`, and stay otherwise.
         """
-        idle = (self.alpha == 0) & (self.grad >= self.rho) & ~self.pinned
+        idle = (self.alpha == 0) & (self.grad >= self.rho)
         if not of_before:
             idle &= self.alpha_before == 0
         if np.count_nonzero(idle) > spare * len(self):
@@ -327,11 +324,10 @@ class ActiveSet:
         change = self.alpha - self.alpha_before
         moved = np.flatnonzero(change)
         if known > 0 and 3 * len(moved) < len(self):
-            product_error = error * float(np.abs(change).sum())
             product = self._product(x, slice(known), change, moved)
             self.grad[:known] = self.grad_before[:known] + product
             self.grad[known:] = self._product(x, slice(known, None), self.alpha, self.support)
-            error = max(error, self.rounding + product_error)
+            error = max(error, self.rounding + error * float(np.abs(change).sum()))
         else:
             self.alpha[:] /= self.alpha.sum()
             support = self.support
@@ -341,9 +337,6 @@ class ActiveSet:
                 beta = self.alpha * self.labels
                 sums = self.engine.symmetric_sum(x, beta)
                 self.grad[:] = self.labels * (sums + beta.sum()) + self.alpha / self.penalties
-            product = self.grad[:known] - self.grad_before[:known]
-            product_error = error + self.rounding
-        self._note_move(product, product_error)
         self.alpha_before[:] = self.alpha
         self.grad_before[:] = self.grad
         self.before_is_exact = True
@@ -351,22 +344,6 @@ class ActiveSet:
         # Errors of kernel sums, and of sums over weights and over weights times gradients.
         sums_over_vertices = (len(self) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
         self.rounding = error + sums_over_vertices
-
-    def _note_move(self, product: Float64Array, error: float) -> None:
-        """Add a bound on |dw| to `moved`.
-
-        For the change d of the weights, |dw|^2 = d'Qd - sum d_i^2 / C_i. `product` is Qd at the
-        first vertices, each entry of which errs by `error` and by the rounding of sums.
-        """
-        change = self.alpha - self.alpha_before
-        known = len(product)
-        if change[known:].any():
-            self.moved = math.inf
-            return
-        size = float(np.abs(change).sum())
-        sums = (len(change) + 4) * FLOAT64_UNIT * (1 + float(np.abs(self.grad).max()))
-        square = change[:known] @ (product - (change / self.penalties)[:known])
-        self.moved += math.sqrt(max(0.0, float(square)) + size * (error + 4 * sums))
 
     def _product(
         self, x: Operand, part: slice, weights: Float64Array, places: npt.NDArray[np.intp]

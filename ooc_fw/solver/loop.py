@@ -284,7 +284,6 @@ class _Loop(Run):
 
     def _round(self, blocks: Blocks) -> bool:
         """Take steps in all blocks once; whether the objective seems near enough to the best."""
-        self.screen = None
         self.n_scanned = 0
         target = self._target_gap()
         before = self.active.rho

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from ooc_fw.certificate.screening import Screen
 from ooc_fw.certificate.sweep import (
     Certificate,
     Search,
@@ -90,7 +89,6 @@ class Run(Surroundings):
         self.n_scanned = 0  # rows behind the last proposal; 0 if the weights have changed since
         self.worst = -1  # the worst of these rows, see `Candidates`
         self.certificate: Certificate | None = None  # for the current weights
-        self.screen: Screen | None = None  # from the last pass over all rows
         self.sweep_seconds: float | None = None  # time of the last pass over all rows
         self.trust_steps()
 
@@ -122,7 +120,6 @@ class Run(Surroundings):
         self.add_vertices(row_ids[chosen])
         self.active.set_weights(alpha[chosen])
         self.certificate = None
-        self.screen = None
         self.n_scanned = 0
 
     @property
@@ -221,7 +218,7 @@ class Run(Surroundings):
         return np.sort(np.concatenate(chosen)).astype(np.int64)
 
     def certify(self, tolerance: float) -> Certificate:
-        """Certify by a pass over all or unscreened rows; Stop is raised if it would end too late.
+        """Certify by a pass over all rows; Stop is raised if it would end too late.
 
         There is no pass if all rows are vertices: their gradients are known.
         """
@@ -239,15 +236,13 @@ class Run(Surroundings):
         return certificate
 
     def _pass(self, tolerance: float) -> Certificate:
-        """Certify by a pass over the rows that no screen leaves out."""
+        """Certify by a pass over the rows."""
         active = self.active
         memory = self.plan.memory
         support = active.support
-        unscreened = self._unscreened()
         ids = active.ids[support]
         alpha = active.alpha[support]
-        all_rows = self.source.n_rows
-        n_rows = all_rows if unscreened is None else len(unscreened)
+        n_rows = self.source.n_rows
         started = time.perf_counter()
 
         def on_rows(rows_seen: int) -> None:
@@ -256,24 +251,12 @@ class Run(Surroundings):
             if self.deadline.pass_is_late(time.perf_counter() - started, share):
                 raise Stop(Status.TIME_LIMIT)
 
-        screen = None
-        if unscreened is None:
-            self.screen = None  # two screens would take much memory
-            screen = Screen.empty(
-                all_rows,
-                one_norm=self.problem.kernel.constant_diagonal,
-                row_ids=ids,
-                alpha=alpha,
-                plain=active.plain_grad[support],
-                norm2=active.squared_norm(),
-                rounding=active.rounding,
-            )
         rows = take_rows(active.rows, support)
         known = active.penalty_of(ids), active.grad[support], active.rounding
         weights = SupportWeights(rows, ids, alpha, *known)
         # A negative tolerance asks for rows a little above the margin: steps may let them violate.
         n_worst = max(512, len(active))
-        search = Search(-tolerance, n_worst, screen, unscreened, memory.kernel_values)
+        search = Search(-tolerance, n_worst, memory.kernel_values)
         # Kernel rows give their memory away only if there is a limit.
         effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
         lends = memory.limit is not None and effort is not None
@@ -282,35 +265,8 @@ class Run(Surroundings):
                 self.problem, self.engine, weights, search, on_rows, self.workers
             )
         self.progress.sweep_fraction = None
-        if screen is not None:
-            self.sweep_seconds = time.perf_counter() - started
-            self.screen = screen
-            active.moved = 0.0
-            active.pinned[:] = False
-            active.pinned[support] = True  # `_unscreened` needs the gradients of these vertices
+        self.sweep_seconds = time.perf_counter() - started
         return certificate
-
-    def _unscreened(self) -> Int64Array | None:
-        """Rows that may be worse than the support, by the last screen; None for all rows."""
-        if self.screen is None:
-            return None
-        active = self.active
-        rounding = active.rounding
-        labels = self.problem.labels
-        plain = active.plain_grad[active.places_of(self.screen.row_ids)]
-        move = min(active.moved, self.screen.distance_to(active.squared_norm(), plain, rounding))
-        floor = float(active.grad[active.support].min()) + rounding
-        support = np.sort(active.ids[active.support])  # their gradients are known
-        # If more rows are left, the pass takes all rows, makes a new screen and needs no numbers.
-        most = min(len(labels) / 2, (1 << 20) + len(labels) // 32)
-        row_ids = self.screen.unscreened(floor, labels, move, plain, rounding, most + len(support))
-        if row_ids is not None:
-            row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
-        if row_ids is None or len(row_ids) >= most:
-            logger.info("screening leaves more than %d of %d rows", most, len(labels))
-            return None
-        logger.info("screening leaves %d of %d rows", len(row_ids), len(labels))
-        return row_ids
 
     def polish(self, gap: float) -> None:
         """Optimise on the vertices to a relative gap; old weights stay if the gap gets larger."""
@@ -333,7 +289,6 @@ class Run(Surroundings):
             return False
         if self.rule.walks and len(active) == self.source.n_rows:
             active.keep(active.support)
-            self.screen = None  # it may know vertices that are gone
         end = time.perf_counter() + seconds
         most = INNER_STEPS_PER_VERTEX * len(active)
         steps, _ = active.optimise(1e-2, most, lambda: time.perf_counter() > end)

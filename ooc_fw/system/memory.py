@@ -85,7 +85,7 @@ class Workload:
     def exact(self, vertices: int, block_rows: int, threads: int = 1) -> int:
         """Bytes of an exact run with the fewest kernel values with which it can work."""
         several = self.n_classifiers > 1
-        each = 72 if self.weighted or several else 20 - 4 * self.in_unit  # labels, bounds, norms
+        each = 72 if self.weighted or several else 13  # labels, margins, numbers of near rows
         apart = 0
         if several:  # rows of each class are copied together, in memory or on disk
             apart = (32 << 20) + 8 * self.n_rows * self.sparse

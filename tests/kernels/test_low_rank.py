@@ -56,7 +56,7 @@ def test_bounds_hold_on_every_row_however_few_vertices(data, X, form, n_classifi
     rng = np.random.default_rng(seed)
     betas = np.exp(3 * rng.normal(size=(n_classifiers, len(vectors))))
     betas *= rng.choice([-1, 1], betas.shape) / betas.sum(axis=1, keepdims=True)
-    exact, values = exact_decisions(kernel, X, vectors, betas), kernel_values(kernel, X, vectors)
+    exact = exact_decisions(kernel, X, vectors, betas)
     effort = PivotLimits(step, 5 * step, 2 * step, 1000)
     with Engine(kernel, 1, choose_arithmetic(kernel, form(X))) as engine:
         try:
@@ -68,12 +68,9 @@ def test_bounds_hold_on_every_row_however_few_vertices(data, X, form, n_classifi
         while len(span.places) < effort.most and span.grow():
             compression = span.compress(*at_vertices(kernel, vectors, betas))
             pivots = engine.prepare(form(vectors[span.places]))
-            found, bound, nearest = LowRank(engine, pivots, compression).evaluate(x)
+            found, bound = LowRank(engine, pivots, compression).evaluate(x)
             assert (np.abs(found - exact) <= bound).all()
             assert len(set(span.places.tolist())) == len(span.places)
-            if nearest is not None:
-                of_nearest = values[np.arange(len(X)), nearest.place]
-                assert (np.abs(of_nearest - nearest.value) <= engine.value_bound(x, pivots)).all()
 
 
 @pytest.mark.parametrize("n_classifiers", [1, 3])
@@ -93,17 +90,18 @@ def test_rows_left_open_are_decided_by_all_vertices(n_classifiers):
 
     with Engine(kernel, 2) as engine:
         functions = functions_of(engine, X[:400], betas)
-        full = functions.approximate(X)
+        full, _ = functions.approximate(X)
         functions.compress(lambda: (X[::4], is_open), 4000)
-        found = functions.approximate(X, is_open=is_open)
-        assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
-        assert found.evaluations < 0.75 * full.evaluations == 0.75 * 4000 * 400
-        of_all = (found.values == full.values).reshape(4000, -1).all(axis=1)
+        before = engine.evaluations
+        values, bound = functions.approximate(X, is_open)
+        assert (np.abs(values - exact) <= bound + functions.rounding).all()
+        assert engine.evaluations - before < 0.75 * 4000 * 400
+        of_all = (values == full).reshape(4000, -1).all(axis=1)
         assert 0 < np.count_nonzero(of_all) < 2000
         few = functions.compressions
         functions.compressions = [one._replace(norms=0 * one.norms) for one in few]
-        found = functions.approximate(X, is_open=lambda values, bound: np.zeros(len(values), bool))
-        assert (np.abs(found.values - exact) > found.bound).any()
+        values, bound = functions.approximate(X, lambda values, _: np.zeros(len(values), bool))
+        assert (np.abs(values - exact) > bound).any()
 
 
 def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
@@ -117,8 +115,11 @@ def test_a_row_is_not_the_pivot_though_their_kernel_value_rounds_to_1():
         assert span.grow()
         compression = span.compress(*at_vertices(kernel, vectors, betas))
         few = LowRank(engine, engine.prepare(vectors[:1]), compression)
-        values, bound, nearest = few.evaluate(engine.prepare(X))
-    assert (nearest.value == 1).sum() > 20
+        x = engine.prepare(X)
+        to_pivot = np.empty((len(X), 1), dtype=np.float32)
+        engine.block(x, engine.prepare(vectors[:1]), to_pivot)
+        values, bound = few.evaluate(x)
+    assert (to_pivot == 1).sum() > 20
     assert (np.abs(values - exact_decisions(kernel, X, vectors, betas)) <= bound).all()
 
 
@@ -158,6 +159,6 @@ def test_the_bound_of_all_vertices_holds_if_a_few_are_far_larger(name, sparse, s
     form = to_csr if sparse else np.asarray
     with Engine(kernel, 1, Arithmetic(sparse=sparse)) as engine:
         functions = functions_of(engine, form(vectors), betas)
-        found = functions.approximate(form(X), with_nearest=kernel.constant_diagonal)
+        values, bound = functions.approximate(form(X))
         exact = exact_decisions(kernel, X, vectors, betas)[:, 0]
-        assert (np.abs(found.values - exact) <= found.bound + functions.rounding).all()
+        assert (np.abs(values - exact) <= bound + functions.rounding).all()

@@ -1,7 +1,5 @@
 """The active set as a state machine beside brute force, and the errors of its refreshes."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -118,11 +116,10 @@ class ActiveSetMachine(RuleBasedStateMachine):
         atol = 1e-13 * (1 + np.abs(exact).max()) * N_ROWS
         np.testing.assert_allclose(self.active.grad, exact @ self.active.alpha, atol=atol)
 
-    @rule(pinned=st.integers(0, 1000), of_before=st.booleans())
-    def prune(self, pinned, of_before):
+    @rule(of_before=st.booleans())
+    def prune(self, of_before):
         active = self.active
-        active.pinned[:] = np.arange(len(active)) == pinned % len(active)
-        may_leave = (active.alpha == 0) & (active.grad >= active.rho) & ~active.pinned
+        may_leave = (active.alpha == 0) & (active.grad >= active.rho)
         may_leave &= of_before | (active.alpha_before == 0)
         ids = active.ids.copy()
         active.prune(of_before=of_before)
@@ -154,9 +151,6 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
     rng = np.random.default_rng(moves)
     active.alpha[n_support:] = 0
     active.refresh()
-    kernel = kernel_values(problem.kernel, problem.X, problem.X) + 1
-    before = problem.truth(active.ids, active.alpha)
-    active.moved = 0.0
     for turn in range(4):
         add(active, problem, [30 + turn], sparse)
         active.refresh()  # a vertex that the move leads to has to be known before
@@ -172,10 +166,6 @@ def test_a_refresh_errs_by_no_more_than_it_says(name, sparse, moves, n_support):
         truth = problem.truth(active.ids, active.alpha)
         assert np.abs(active.grad - truth.gradient[active.ids]).max() <= active.rounding
         assert active.rho == pytest.approx(float(truth.rho), rel=1e-10)
-        beta = problem.y * (truth.alpha - before.alpha)
-        assert math.sqrt(max(0.0, beta @ kernel @ beta)) <= active.moved * (1 + 1e-12)
-        if moves > 0 and turn == 0:
-            assert active.moved < 3 * moves * math.sqrt(float(kernel.diagonal().max()))
 
 
 def test_linear_systems_replace_steps_that_do_not_end():

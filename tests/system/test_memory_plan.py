@@ -77,7 +77,7 @@ def test_landmarks_fit_or_a_limit_is_named_that_would_do(work, limit, fewest, th
 
 
 def test_a_hundred_million_rows_fit_in_two_gibibytes():
-    """Labels, classes and a screen of rows of the same norm take 13 bytes a row."""
+    """Labels, margins, and numbers of rows near the margin take 13 bytes a row."""
     work = Workload(10**8, 32 * 10**8, 4 * MIB, n_features=8, in_unit=True)
     assert plan_memory(work, 2 << 30, 0).max_vertices > 10_000
     with pytest.raises(InputError, match=r"1,024 MiB cannot be met; .* would do is \d+MiB"):
