@@ -115,7 +115,9 @@ are trained on more rows, and the winner is trained on all rows.
         what_is_tried: degree coef0 validation: metric groups seed
         training: tol landmarks exact threads messages: json quiet|verbose""",
         {
-            "kernel": Option(None, "kernels to try (default: rbf,laplacian)", metavar="NAMES"),
+            "kernel": Option(
+                None, "kernels to try (default: rbf,laplacian,linear)", metavar="NAMES"
+            ),
             "C": values_option("C"),
             "gamma": values_option("gamma"),
             "max_time": replace(ARGUMENTS["max_time"], help="end after this time (default: 10m)"),

@@ -92,13 +92,15 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
         scope = "chunk"  # the rows that the stream keeps, and the last chunk
     elif model.kind == "landmarks":
         scope = "span"
-    origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as", "ordinary"))
+    origin: dict[str, Any] = dict.fromkeys(("x_name", "label", "labels_as", "ordinary", "linear"))
     if model.table is not None:
         origin["label"] = json.loads(model.table)["label"]
     origin |= model.origin
     kernel = model.kernel.to_dict()
     if model.kernel.name != "poly":
         kernel |= {"degree": None, "coef0": None}
+    if not model.kernel.uses_gamma:
+        kernel["gamma"] = None
     same = (
         "C",
         "threshold",

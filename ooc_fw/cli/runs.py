@@ -125,7 +125,8 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     if result["kind"] == "linear":
         what = "weights for each classifier, from"
     names = ("gamma", "C", "epsilon")
-    numbers = [f"{name} {format_value(result[name])}" for name in names if name in result]
+    known = [name for name in names if result.get(name) is not None]
+    numbers = [f"{name} {format_value(result[name])}" for name in known]
     words = f"relative gap {gap}"
     if result["kind"] == "exact" and result["objective_gap"] is not None:
         share = format_gap(result["objective_gap"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from ooc_fw.options import ModelOptions, option_fields
 from ooc_fw.report.progress import Progress
 from ooc_fw.system.errors import DeferredInterrupt
 from ooc_fw.training.fit import describe
-from ooc_fw.training.tuning import TuneResult, tune
+from ooc_fw.training.tuning import Point, TuneResult, tune
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
     values = {
         "metric": result.metric,
         "n_rows": result.n_rows,
-        "best": vars(result.best),
-        "points": [*map(vars, result.points)],
+        "best": _numbers(result.best),
+        "linear": result.linear and dataclasses.asdict(result.linear),
+        "points": [*map(_numbers, result.points)],
         "refit": {name: described[name] for name in facts},
         **runs.costs(args),
         "next": [_command(args, result, place.output)],
@@ -57,14 +59,20 @@ def run(args: argparse.Namespace) -> int:
     return place.status(result.signal)
 
 
+def _numbers(point: Point) -> dict[str, Any]:
+    """The fields of a candidate; gamma is None if the kernel does not use it."""
+    return vars(point) | ({} if point.uses_gamma else {"gamma": None})
+
+
 def _command(args: argparse.Namespace, result: TuneResult, model: Path) -> str:
     """The command that trains the best candidate on all rows without a time limit."""
     best = result.best
     words = ["ooc-fw", "train", args.data, f"--kernel={best.kernel}"]
-    words += [f"--C={best.C}", f"--gamma={best.gamma}"]
+    words += [f"--C={best.C}", *[f"--gamma={best.gamma}"] * best.uses_gamma]
     if args.task == "classification":
         words += ["--class-weight=balanced"] * (result.metric == "balanced_accuracy")
-        words.append(f"--landmarks={result.fitted.plan.landmarks or 'none'}")
+        plan = result.fitted.plan
+        words += [] if plan.linear else [f"--landmarks={plan.landmarks or 'none'}"]
     names = "label labels x_name missing_labels task ordinary contamination epsilon degree coef0 "
     names += "tol seed memory_limit threads"
     words += given_arguments(args, names.split())
@@ -76,12 +84,14 @@ def _lines(result: TuneResult, values: dict[str, Any]) -> list[str]:
     rows = [["", "kernel", "C", "gamma", f"1 - {result.metric} %", "rows", "SVs", "s"]]
     for point in result.points:
         if point.error is not None:
-            numbers = [f"{point.C:.4g}", f"{point.gamma:.4g}", f"{100 * point.error:.3f}"]
+            gamma = f"{point.gamma:.4g}" * point.uses_gamma
+            numbers = [f"{point.C:.4g}", gamma, f"{100 * point.error:.3f}"]
             numbers += [str(point.n_rows), str(point.n_support), f"{point.seconds:.1f}"]
             rows.append(["*" * (point is best), point.kernel, *numbers])
     lines = [
         f"best: {best}, validation error {100 * (best.error or 0.0):.3f} % on {best.n_validated} "
         f"rows",
+        *[str(result.linear)] * (result.linear is not None),
         f"trained on {values['refit']['n_rows']} of {result.n_rows} rows",
         *runs.summary(values | values["refit"]),
     ]

@@ -25,7 +25,7 @@ from ooc_fw.data.containers import check_no_dates, is_annotated, names_of_frame,
 from ooc_fw.data.labels import LARGEST_LABEL, check_labels, renamed, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
-from ooc_fw.data.rows import Float64Array, Int64Array, Rows
+from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.structure import is_checkpoint
 from ooc_fw.data.views import SubsetSource, are_numbers
@@ -73,6 +73,8 @@ _ATTRIBUTES = """support_, support_vectors_ : ndarray of int64, and ndarray or C
     has none.
 dual_coef_, intercept_ : ndarray of float64, shapes (n_classifiers, n_support) and (n_classifiers,)
     Weight of each of these rows in the decision values; constant added to the weighted sums.
+coef_ : ndarray of float64, shape (n_classifiers, n_features)
+    Weights of the features, for the linear kernel only.
 certified_gap_, fit_status_ : float or None, and int
     Certified relative duality gap of the worst classifier, or None; 0 if the gap reached `tol`,
     otherwise 1, with a warning.
@@ -245,6 +247,14 @@ class Trainer(BaseEstimator):
     @property
     def dual_coef_(self) -> Float64Array:
         return self.model_.weights().T[:, : len(self.support_)]
+
+    @property
+    def coef_(self) -> Float64Array:
+        if self.model_.kernel.name != "linear":
+            raise AttributeError("coef_ exists for the linear kernel only")
+        vectors = self.model_.support_vectors
+        dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
+        return self.model_.weights().T @ dense
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file that ``ooc-fw predict`` and `ooc_fw.load_model` read."""

@@ -22,7 +22,7 @@ from ooc_fw.data.containers import without_column
 from ooc_fw.data.labels import Classes, check_labels, read_targets, typed, unknown_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import borrow_source
-from ooc_fw.data.rows import CSRRows, Float64Array
+from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Trainer, documented, is_array, valid_labels
 from ooc_fw.model.machines import PairSolution
@@ -68,8 +68,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         Labels. The larger class of a pair is positive; for more than two classes, scikit-learn has
         the opposite sign. Classifiers have the order of pairs in
         `ooc_fw.model.machines.class_pairs`.
-    coef_ : ndarray of float64, shape (n_classifiers, n_features)
-        Weights of the features, for the linear kernel only.
     n_support_ : ndarray of int32, shape (n_classes,)
         Number of rows of each class among the support vectors.
     class_weight_ : ndarray of float64, shape (n_classes,)
@@ -105,14 +103,6 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     @property
     def intercept_(self) -> Float64Array:
         return np.asarray(self.model_.weights().sum(axis=0))
-
-    @property
-    def coef_(self) -> Float64Array:
-        if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ exists for the linear kernel only")
-        vectors = self.model_.support_vectors
-        dense = vectors.toarray() if isinstance(vectors, CSRRows) else vectors
-        return self.model_.weights().T @ dense
 
     def decision_function(self, X: Any) -> Float64Array:
         """Decision values, in the order of `Model.decision_function`.
@@ -343,6 +333,11 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
     def dual_coef_(self) -> Float64Array:
         assert self.model_.spread is not None
         return self.model_.spread * super().dual_coef_
+
+    @property
+    def coef_(self) -> Float64Array:
+        assert self.model_.spread is not None
+        return self.model_.spread * super().coef_
 
     @property
     def intercept_(self) -> Float64Array:

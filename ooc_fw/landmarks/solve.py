@@ -100,8 +100,7 @@ class _Run(Surroundings):
             self.go_on_from(warm.work)
         given = None if warm is None else warm.rows
         self.linear = plan.linear
-        # All columns are the whole space.
-        self.scope = "all" if plan.linear else "span"
+        self.scope = "columns" if plan.linear else "span"
         if plan.linear:
             row_bytes = self.source.decoded_bytes / self.source.n_rows
             n_sample = column_sample(self.source.n_rows, self.source.n_features, row_bytes)

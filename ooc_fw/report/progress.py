@@ -31,6 +31,14 @@ logger = logging.getLogger(__name__)
 LINE_SECONDS = 5.0  # time between two lines of text
 BAR_SECONDS = 0.2  # time between two updates of a line in place on a terminal
 
+# What the sampled gap of a state is, by its `gap_scope`.
+_GAPS = {
+    "all": "sampled gap",
+    "columns": "gap",
+    "span": "gap in the span",
+    "sample": "gap on a sample",
+}
+
 # Standard error may be None, closed, any object, or a pipe whose reader has gone.
 _NO_SCREEN = (AttributeError, ValueError, OSError)
 
@@ -132,8 +140,7 @@ class Progress(Waiting):
         if state.sweep_fraction is not None:
             parts[0] += f" {state.sweep_fraction:.0%}"
         if state.sampled_gap is not None:
-            kinds = {"all": "sampled gap", "span": "gap in the span", "sample": "gap on a sample"}
-            parts.append(f"{kinds[state.gap_scope]} {format_gap(state.sampled_gap)}")
+            parts.append(f"{_GAPS[state.gap_scope]} {format_gap(state.sampled_gap)}")
         if state.n_support:
             vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
             parts.append(f"{state.n_support:,} {vectors}")

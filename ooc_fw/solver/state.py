@@ -121,7 +121,9 @@ class SolverState:
     objective: float = float("nan")  # rho / 2; NaN before there are weights
     sampled_gap: float | None = None  # over the rows last looked at; an estimate, no certificate
     certified_gap: float | None = None  # over all rows, from the last certificate
-    gap_scope: str = "all"  # "all" rows, the "span" of landmarks, or the span on a "sample"
+    # The sampled gap is that of rows drawn from "all", of all rows in the "span" of landmarks or in
+    # that of all "columns", or of a "sample" of the rows in such a span.
+    gap_scope: str = "all"
     n_active: int = 0  # vertices in the active set
     n_support: int = 0  # vertices with positive weight
     rows_read: int = 0  # rows read from the source

@@ -203,7 +203,7 @@ def describe(fit: Fit) -> dict[str, Any]:
         "n_weighted": model.n_weighted,
         "gap_scope": fit.gap_scope,
         "kernel": model.kernel.name,
-        "gamma": model.kernel.gamma,
+        "gamma": model.kernel.gamma if model.kernel.uses_gamma else None,
         "tol": options.tol,
         "stopping": options.stopping,
         "n_rows": source.n_rows,

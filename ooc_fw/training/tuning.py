@@ -6,6 +6,9 @@ as long as there are more rows, and time for them
     keep the best third, and train them on up to four times as many rows
 as long as that helps: try the neighbours of the best two
 train the best on all rows: exactly if time permits, else with landmarks
+
+The best linear model is on each sample, too. It is preferred if no other one is better by more than
+the noise of the held-out rows.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import plan_model
+from ooc_fw.training.choice import is_linear, plan_model
 from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
@@ -54,6 +57,7 @@ _LIMIT_S = 600.0  # default time limit, in which the last model is included
 _FIRST_ROWS = 1_000  # rows of the first sample
 _SPREAD = 100.0  # neighbours go no further than this factor beyond the first values of C and gamma
 _CACHE_BYTES = 256 << 20  # memory for the rows of a sample, or of a validation part
+_GROUPS = 20  # parts of the held-out rows, which are left out in turn to find the noise
 _REFIT_FACTOR = 2.5  # slowdown of the last model: it is certified, and its gap is ten times smaller
 
 
@@ -64,7 +68,8 @@ class TuneOptions:
     task: str = "classification"
     metric: str = "auto"  # one of `METRICS_OF[task]`; auto is the first
     ordinary: Any = None  # label of the rows that novelty learns; the others serve for validation
-    kernel: str | Sequence[str] = "auto"  # rbf and laplacian, or rbf alone if gammas are given
+    # Kernels to try: by default rbf, laplacian and linear, or rbf alone if gammas are given.
+    kernel: str | Sequence[str] = "auto"
     Cs: Sequence[float] | None = None  # the only values to try; None: usual ones and neighbours
     gammas: Sequence[float | str] | None = None  # the same; a value may be "auto" or "scale"
 
@@ -76,6 +81,11 @@ class TuneOptions:
             raise InputError(
                 f"the metric {self.metric} is not for {self.task}; choose {' or '.join(known)}"
             )
+        if self.gammas is not None and "search" in _listed(self.gammas):
+            raise InputError(
+                "gamma search is for train, and tune tries several gammas itself: leave out gamma, "
+                "or give auto, scale or numbers"
+            )
 
     @property
     def class_weight(self) -> str | None:
@@ -85,19 +95,22 @@ class TuneOptions:
 
     @property
     def kernels(self) -> Sequence[str]:
-        """Names of the kernels to try."""
+        """Names of the kernels to try; those of `candidates` may have a linear one besides."""
         if self.kernel == "auto":
             return ["rbf", "laplacian"] if self.gammas is None else ["rbf"]
         return _listed(self.kernel)
 
     def candidates(self, source: RowSource, options: ModelOptions, threads: int) -> list[Point]:
         """The first candidates, with gammas that suit the rows."""
+        names = [*self.kernels]
+        if (self.kernel, self.gammas) == ("auto", None) and self.by_columns("linear", options):
+            names.append("linear")
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
         Cs = [TrainOptions(C=C).C for C in (usual if self.Cs is None else _listed(self.Cs))]
         points = []
-        for name in self.kernels:
+        for name in names:
             given = ["auto"] if self.gammas is None else _listed(self.gammas)
             kinds = [replace(options, kernel=name, gamma=gamma) for gamma in given]
             kernels = [kernel_for(source, kind, self.task, threads=threads) for kind in kinds]
@@ -108,6 +121,10 @@ class TuneOptions:
         if not points:
             raise InputError("there is nothing to try: give a kernel, a gamma and a C at least")
         return list({(point.kernel, point.C, point.gamma): point for point in points}.values())
+
+    def by_columns(self, kernel: str, options: TrainOptions) -> bool:
+        """Whether models with this kernel have weights of columns, which take little time."""
+        return self.task != "novelty" and is_linear(kernel, options)
 
 
 def _listed(values: Any) -> Sequence[Any]:
@@ -132,8 +149,37 @@ class Point:
     pace: float = 0.0
     growth: float = 2.0
 
+    @property
+    def uses_gamma(self) -> bool:
+        """Whether gamma has a meaning for the kernel."""
+        return KERNELS[self.kernel].uses_gamma
+
     def __str__(self) -> str:
-        return f"{self.kernel}, C {self.C:.4g}, gamma {self.gamma:.4g}"
+        return f"{self.kernel}, C {self.C:.4g}" + f", gamma {self.gamma:.4g}" * self.uses_gamma
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The best linear model beside the best model of another kernel, on the same rows."""
+
+    as_good: bool  # whether the other one is better by no more than the noise
+    error: float  # 1 - metric of the linear model
+    other_error: float
+    noise: float  # twice the standard error of the difference
+    n_rows: int  # rows that both were trained on
+    n_validated: int
+    other: str  # kernel, C and gamma of the other one
+
+    def __str__(self) -> str:
+        words = "as good" if self.as_good else "not as good"
+        error, other, noise = (
+            f"{100 * x:.3f} %" for x in (self.error, self.other_error, self.noise)
+        )
+        return (
+            f"a linear model is {words}: its error is {error}, that of {self.other} is {other}, "
+            f"and differences up to {noise} are noise (models of {self.n_rows} rows, judged by "
+            f"{self.n_validated} others)"
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +187,8 @@ class TuneResult:
     """The result of a search."""
 
     points: list[Point]  # all candidates
-    best: Point  # the least error; among equal errors the candidate that comes first
+    best: Point  # the least error, or a linear model that is as good
+    linear: Linear | None  # None if there was no linear candidate, or no other one
     fitted: Fit  # the model of the best candidate, of all rows or of the last sample
     metric: str  # the measure by which candidates were compared
     ordinary: str | None  # label of ordinary rows, for novelty
@@ -212,6 +259,15 @@ class _Part(NamedTuple):
     problem: Any  # the problem of the training rows
     held_out: RowSource  # rows for validation
     truth: AnyArray  # answers of the held-out rows: places of classes, or targets
+    groups: Int64Array  # numbers below `_GROUPS`, which rows that must stay together share
+
+
+class _Leader(NamedTuple):
+    """The best candidate of the last sample."""
+
+    point: Point
+    fitted: Fit
+    values: AnyArray  # what it predicts for the held-out rows, as `score` takes them
 
 
 class _Search:
@@ -240,8 +296,9 @@ class _Search:
         self.problem: Any = self._read()  # the problem of these rows
         self.parts: list[_Part] = []
         self.stage = 1  # number of the sample
-        self.least_s = 0.0  # time of training a candidate on few rows
-        self.best: tuple[Point, Fit] | None = None  # of the last sample, with its model
+        self.least_s: dict[str, float] = {}  # time of training a candidate on few rows, by kernel
+        self.leaders: dict[bool, _Leader] = {}  # the best linear model, and the best other one
+        self.linear: Linear | None = None  # the last comparison of both
 
     def _read(self) -> Any:
         """Read the answers, make the first candidates, and return the problem of all rows."""
@@ -278,22 +335,32 @@ class _Search:
         signal = None
         try:
             self._try_all()
-            if self.best is None:
+            best = self.best
+            if best is None:
                 raise OutOfTimeError(
                     f"the time limit of {self.deadline.max_time:g} s was over before the first "
                     f"candidate was trained; allow more time"
                 )
-            fitted = self._refit(*self.best)
+            fitted = self._refit(best.point, best.fitted)
         except KeyboardInterrupt as interrupt:
-            if self.best is None:
+            best = self.best
+            if best is None:
                 raise
             signal = signal_of(interrupt)
-            _, fitted = self.best
+            fitted = best.fitted
             fitted = replace(fitted, model=replace(fitted.model, status=str(Status.INTERRUPTED)))
         if self.ordinary is not None:
             fitted.model.origin["ordinary"] = self.ordinary
+        if self.linear is not None:
+            fitted.model.origin["linear"] = str(self.linear)
         about = self.metric, self.ordinary, len(self.learned), signal or fitted.signal
-        return TuneResult(self.points, self.best[0], fitted, *about)
+        return TuneResult(self.points, best.point, self.linear, fitted, *about)
+
+    @property
+    def best(self) -> _Leader | None:
+        """The best candidate: a linear one if it is as good, or if there is no other one."""
+        as_good = self.linear is not None and self.linear.as_good
+        return self.leaders.get(as_good) or self.leaders.get(True)
 
     # -- candidates ------------------------------------------------------------------------------
 
@@ -306,12 +373,12 @@ class _Search:
         # Train once with each kernel: the first training may compile, and would seem slow. Then a
         # few rows show what a training takes at least, in particular if there are many classes.
         few = self._part(folds[0], -(-n_rows // 4))
-        for name in self.wanted.kernels:
+        for name in dict.fromkeys(point.kernel for point in self.points):
             first = next(point for point in self.points if point.kernel == name)
             self._train(replace(first), self.parts[0])
             started = time.perf_counter()
             self._train(replace(first), few)
-            self.least_s = min(self.least_s or math.inf, time.perf_counter() - started)
+            self.least_s[name] = time.perf_counter() - started
         todo = self.points
         while todo:
             self.say(f"stage {self.stage}: {len(todo)} candidates on {n_rows} rows")
@@ -340,6 +407,8 @@ class _Search:
         left = max(0.0, self._search_left()) / n_parts
         while len(kept) > 2 and self._seconds(kept, larger) > left / 2:
             kept.pop()
+        if kept and True in self.leaders and self.leaders[True].point not in kept:
+            kept.insert(0, self.leaders[True].point)
         seconds = self._seconds(kept, larger)
         if seconds > left:
             larger = int(larger * math.sqrt(left / seconds))
@@ -351,7 +420,7 @@ class _Search:
         near = []
         if self.wanted.Cs is None:
             near += [(3 * C, gamma), (C / 3, gamma)]
-        if self.wanted.gammas is None and KERNELS[kernel].uses_gamma:
+        if self.wanted.gammas is None and point.uses_gamma:
             near += [(C, 2 * gamma), (C, gamma / 2)]
         first = [(p.C, p.gamma) for p in self.points[: self.n_first] if p.kernel == kernel]
         least = np.min(first, axis=0) / _SPREAD
@@ -361,10 +430,8 @@ class _Search:
 
     def _narrower(self, kept: list[Point], growth: float) -> list[Point]:
         """The best candidate with a larger gamma, which a sample that grows much may bear."""
-        if growth < 2 or not kept or self.wanted.gammas is not None:
-            return []
-        best = kept[0]
-        if not KERNELS[best.kernel].uses_gamma:
+        best = next((point for point in kept if point.uses_gamma), None)
+        if growth < 2 or best is None or self.wanted.gammas is not None:
             return []
         known = {str(point): point for point in self.points}
         more = replace(best, gamma=4 * best.gamma, error=None, stage=0, seconds=0.0)
@@ -384,29 +451,65 @@ class _Search:
         if len(self.parts) * self._seconds([point], n_rows) > self._search_left():
             return
         started = time.perf_counter()
-        errors = []
+        values = []
         for part in self.parts:
             found = self._train(point, part)
             if found is None:
                 return
-            error, model = self._judged(found.model, part)
+            predicted, model = self._judged(found.model, part)
             fitted = replace(found, model=model)
-            errors.append(error)
-        point.error = float(np.mean(errors))
+            values.append(predicted)
+        truths = [part.truth for part in self.parts]
+        scores = [score(self.metric, *both) for both in zip(truths, values, strict=True)]
+        point.error = 1 - float(np.mean(scores))
         point.n_rows = n_rows
         point.n_validated = sum(len(part.truth) for part in self.parts)
-        point.n_support = len(fitted.model.support_vectors)
+        point.n_support = fitted.model.size
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
-        if self._tried()[0] is point:
-            self.best = point, fitted
-        self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} vectors")
+        linear = point.kernel == "linear"
+        rivals = [other for other in self._tried() if (other.kernel == "linear") == linear]
+        if rivals[0] is point:
+            self.leaders[linear] = _Leader(point, fitted, np.concatenate(values))
+            self._compare()
+        unit = "weights" if fitted.model.kind == "linear" else "vectors"
+        self.say(f"{point}: error {100 * point.error:.3f} %, {point.n_support} {unit}")
+
+    def _compare(self) -> None:
+        """Compare the best linear model with the best other one, if both have seen the sample."""
+        both = [leader for leader in self.leaders.values() if leader.point.stage == self.stage]
+        if len(both) < 2:
+            return
+        linear = self.leaders[True]
+        other = self.leaders[False]
+        truth = np.concatenate([part.truth for part in self.parts])
+        groups = np.concatenate([part.groups for part in self.parts])
+        changes = []
+        for group in np.unique(groups):
+            kept = groups != group
+            if len(np.unique(truth[kept])) > 1:  # else no metric has a meaning
+                scores = [score(self.metric, truth[kept], one.values[kept]) for one in both]
+                changes.append(scores[0] - scores[1])
+        # The jackknife: what one group changes tells the variance of the whole.
+        noise = 2 * math.sqrt((len(changes) - 1) * np.var(changes)) if changes else math.inf
+        error = linear.point.error or 0.0
+        other_error = other.point.error or 0.0
+        self.linear = Linear(
+            as_good=error - other_error <= noise,
+            error=error,
+            other_error=other_error,
+            noise=noise,
+            n_rows=other.point.n_rows,
+            n_validated=other.point.n_validated,
+            other=str(other.point),
+        )
 
     def _train(self, point: Point, part: _Part) -> Fit | None:
         """Train a candidate on the rows of a part; None if time or memory is too short."""
         left = max(0.1, self._search_left())
         options = replace(self.given, C=point.C, max_iter=None, max_time=left)
-        if options.landmarks is None:
+        columns = self.wanted.by_columns(point.kernel, options)
+        if options.landmarks is None and not columns:
             few = 2_000 if self.wanted.task == "regression" else None
             options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
@@ -419,13 +522,16 @@ class _Search:
             return None
         seconds = time.perf_counter() - started
         size = problem.source.n_rows
-        if fitted.model.kind == "exact" and size >= 1.5 * point.n_rows:
+        if columns:
+            point.growth = 1.0
+        elif fitted.model.kind == "exact" and size >= 1.5 * point.n_rows:
             # Rows times support vectors take the time. A power of the rows, which bends downwards,
             # goes from the sample before, or from one row, to these support vectors.
             more = len(fitted.model.support_vectors) / max(1, point.n_support)
             power = math.log(more) / math.log(size / max(1, point.n_rows))
             point.growth = 1.0 + min(max(power, 0.0), 1.0)
-        point.pace = max(0.0, seconds - self.least_s) / size**point.growth
+        least_s = self.least_s.get(point.kernel, 0.0)
+        point.pace = max(0.0, seconds - least_s) / size**point.growth
         return None if fitted.model.status == Status.TIME_LIMIT else fitted
 
     def _problem_of(self, point: Point, problem: Any) -> Any:
@@ -439,8 +545,8 @@ class _Search:
             changes["penalties"] = row_penalties(point.C, *given)
         return replace(problem, **changes)
 
-    def _judged(self, model: Model, part: _Part) -> tuple[float, Model]:
-        """1 - metric of a model on the held-out rows of a part, and the model with its threshold.
+    def _judged(self, model: Model, part: _Part) -> tuple[AnyArray, Model]:
+        """What a model predicts for the held-out rows of a part, and the model with its threshold.
 
         For novelty with `contamination`, the held-out ordinary rows choose the threshold.
         """
@@ -457,19 +563,21 @@ class _Search:
             values = values + margin - offset
         if of_places:
             values = model.class_places(values)
-        return 1 - score(self.metric, part.truth, values), model
+        return values, model
 
     def _seconds(self, points: Sequence[Point], n_rows: int) -> float:
         """Expected time of training the candidates: that of few rows, and what grows with them."""
+        least_s = sum(self.least_s.get(point.kernel, 0.0) for point in points)
         more: float = sum(point.pace * n_rows**point.growth for point in points)
-        return len(points) * self.least_s + more
+        return least_s + more
 
     def _search_left(self) -> float:
         """Seconds that are left for the search; the last training keeps up to half of the limit."""
-        if self.best is None:
+        best = self.best
+        if best is None:
             return self.deadline.left()
         # The factor 4 allows for `_REFIT_FACTOR`, and for trainings that end late.
-        seconds = 4.0 * self._last_seconds(self.best[0])
+        seconds = 4.0 * self._last_seconds(best.point)
         return self.deadline.left() - min(seconds, self.deadline.max_time / 2)
 
     def _last_seconds(self, best: Point) -> float:
@@ -539,7 +647,8 @@ class _Search:
         room = min(_CACHE_BYTES, (self.given.memory_limit or 8 * _CACHE_BYTES) // 8)
         train = cached(SubsetSource(rest.source, rows), room)
         problem = self.problem.subset(train, np.searchsorted(self.learned, rows))
-        return _Part(problem, cached(judged, room), truth)
+        together = judged.rows if self.groups is None else self.groups[judged.rows]
+        return _Part(problem, cached(judged, room), truth, together % _GROUPS)
 
     # -- the last model --------------------------------------------------------------------------
 
@@ -551,6 +660,7 @@ class _Search:
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
         free = not (options.exact or options.landmarks or self.wanted.task == "regression")
+        free = free and not self.wanted.by_columns(best.kernel, options)
         late = _REFIT_FACTOR * self._last_seconds(best) > left
         with suppress(OutOfTimeError, OverLimitError):
             # If an exact model of all rows takes too long, held-out rows choose another one.

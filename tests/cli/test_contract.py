@@ -45,7 +45,7 @@ EXAMPLES = {
     ),
     "tune": Example(
         "tune d.h5 --labels labels.npy -o new.h5 --kernel rbf --C 1 --gamma auto",
-        f"metric n_rows best points refit next {COSTS}",
+        f"metric n_rows best linear points refit next {COSTS}",
     ),
     "predict": Example("predict m.h5 d.h5 -o new.csv", "output n_rows n_unknown n_unassigned"),
     "evaluate": Example(

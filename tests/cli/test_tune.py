@@ -54,3 +54,27 @@ def test_the_printed_command_trains_the_same_model(ooc_fw, here, write_text, opt
     values = one.decision_function("new.h5")
     scale = np.abs(values).max()
     np.testing.assert_allclose(other.decision_function("new.h5"), values, atol=0.02 * scale)
+
+
+def test_what_a_linear_model_reaches_is_said_and_kept(ooc_fw, here):
+    options = "--kernel", "rbf,linear", "--C", "1,8", "-o", "new.h5"
+    outcome = ooc_fw("tune", "d.h5", *options).done()
+    linear = load_model("new.h5").origin["linear"]
+    assert linear.startswith("a linear model is ")
+    assert linear in outcome.words
+    assert ooc_fw("info", "new.h5", "--json").json()["linear"] == linear
+    found = ooc_fw("tune", "d.h5", *options, "--json").json()
+    assert ("is as good" in linear) == found["linear"]["as_good"]
+    gammas = {point["kernel"]: point["gamma"] for point in found["points"]}
+    assert gammas["rbf"] > 0
+    assert gammas["linear"] is None
+
+
+def test_a_linear_run_has_no_gamma(ooc_fw, here):
+    outcome = ooc_fw("tune", "d.h5", "--kernel", "linear", "--C", "1", "-o", "new.h5").done()
+    lines = outcome.out.splitlines()
+    command = shlex.split(lines[lines.index("next:") + 1])
+    words = ooc_fw(*command[1:]).done().err
+    assert "linear kernel, C 1\n" in words
+    assert "gamma " not in lines[-1] + words + " ".join(command)
+    assert "gamma" not in ooc_fw("info", "new.h5").done().out

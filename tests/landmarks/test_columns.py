@@ -194,6 +194,7 @@ def test_regression_is_that_of_the_normal_equations():
     matrix = features.T @ features + np.eye(31) / 3.0
     v = np.linalg.solve(matrix, features.T @ targets)
     np.testing.assert_allclose(own.predict(X), features @ v * y.std() + y.mean(), atol=1e-3)
+    np.testing.assert_allclose(own.predict(X), X @ own.coef_[0] + own.intercept_, atol=1e-3)
 
 
 def test_rows_from_which_nothing_can_be_learned_are_refused():

@@ -61,6 +61,8 @@ def test_a_line_says_phase_gap_and_size_of_the_model():
     assert progress.line == words
     callback(make_state(sampled_gap=0.2, n_support=40, gap_scope="span"))
     assert progress.line == "train, gap in the span 2.00e-01, 40 landmarks"
+    callback(make_state(sampled_gap=0.2, gap_scope="columns"))
+    assert progress.line == "train, gap 2.00e-01"
 
 
 def wait_for(stream, words):

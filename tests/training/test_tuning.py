@@ -291,3 +291,68 @@ def test_groups_judge_no_model_of_their_own_rows(data):
     assert tune(X, y, groups=groups, **one).best.error > 0.3
     with pytest.raises(InputError, match="more groups"):
         tune(X, groups == 3, groups=groups, **one)
+
+
+def half_planes(n, seed=0, noise=0.5):
+    """Two classes that a line separates, with overlap."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4)).astype(np.float32)
+    return X, np.where(X @ [1.0, -1.0, 0.5, 0.0] + noise * rng.normal(size=n) > 0.2, "in", "out")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "auc"])
+def test_a_linear_model_is_preferred_if_it_is_as_good(short, metric):
+    X, y = half_planes(900)
+    found = tune(X, y, metric=metric, seed=1)
+    assert found.linear.as_good
+    assert (found.best.kernel, found.model.kind, found.model.status) == (
+        *("linear", "linear"),
+        "converged",
+    )
+    assert found.linear.error - found.linear.other_error <= found.linear.noise < 0.05
+    assert found.linear.n_rows == found.best.n_rows
+    assert "is as good" in found.model.origin["linear"]
+    fresh, truth = half_planes(3000, seed=9)
+    assert (found.model.predict(fresh) == truth).mean() > 0.85
+
+
+def test_a_linear_model_stays_behind_if_it_is_worse(short):
+    X, y = rings(900)
+    found = tune(X, y)
+    last = [point for point in found.points if point.stage == found.best.stage]
+    (linear,) = [point for point in last if point.kernel == "linear"]
+    assert found.best.kernel != "linear"
+    assert not found.linear.as_good
+    assert (found.linear.error, found.linear.other_error) == (linear.error, found.best.error)
+    assert "is not as good" in found.model.origin["linear"]
+
+
+def test_the_noise_is_that_of_differences_on_the_same_rows():
+    """Twice the standard error of the share of rows on which only one of both errs."""
+    X, y = half_planes(600)
+    found = tune(X, y, kernel=["rbf", "linear"], Cs=[1.0], gammas=[3.0])
+    parts = draw_parts(600, [150] * 4, False, np.random.default_rng(0), (y == "out").astype(int))
+    changes = np.zeros(600)
+    for held in parts:
+        rest = np.setdiff1d(np.arange(600), held)
+        for sign, kernel in ((1, "linear"), (-1, "rbf")):
+            own = ooc_fw.FrankWolfeSVC(kernel, gamma=3.0, tol=1e-4).fit(X[rest], y[rest])
+            changes[held] += sign * (own.predict(X[held]) != y[held])
+    assert found.linear.error - found.linear.other_error == pytest.approx(changes.mean(), abs=0.01)
+    assert found.linear.noise == pytest.approx(2 * changes.std() / np.sqrt(600), rel=0.4)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_linear_candidates_have_weights_of_columns(short, task):
+    X, y = half_planes(900)
+    targets = X[:, 0] if task == "regression" else y
+    found = tune(X, targets, task=task, kernel="linear", Cs=[1.0, 10.0])
+    assert {point.n_support for point in found.points} == {5}
+    assert (found.model.kind, found.linear) == ("linear", None)
+    exact = tune(X[:300], y[:300], kernel="linear", Cs=[1.0], exact=True)
+    assert exact.model.kind == "exact"
+
+
+def test_gamma_search_is_refused(data):
+    with pytest.raises(InputError, match="leave out gamma"):
+        tune(*data, gammas=["search"])
