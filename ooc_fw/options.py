@@ -369,6 +369,9 @@ class ConvertOptions(_Checked):
         metavar="KIND",
     )
     log1p: bool = switch("--log1p", "take log(1 + x) before scaling")
+    normalize: bool = switch(
+        "--normalize", "divide each row by its Euclidean norm, after --log1p and --scale"
+    )
     like: str | os.PathLike[str] | None = option(
         None,
         "take features, scaling, labels and header from a converted file or a model",
@@ -471,7 +474,12 @@ class ConvertOptions(_Checked):
             raise InputError("--fill-missing goes with --like, which knows the features; add that")
         if self.names and self.header is not None:
             raise InputError("--names is for CSV without a header; leave out --header, --no-header")
-        names = "log1p", "n_features", "one_hot", "target_encode", "dates", "impute"
+        if self.normalize and self.target_encode:
+            raise InputError(
+                "--normalize does not go with --target-encode, whose features depend on the rows "
+                "that are trained on; leave one of them out"
+            )
+        names = "log1p", "normalize", "n_features", "one_hot", "target_encode", "dates", "impute"
         given = [name for name in names if getattr(self, name)] + ["scale"] * (self.scale != "none")
         if self.like is not None and given:
             raise InputError(

@@ -72,6 +72,46 @@ def add_values(data, columns, sums, squares):
 
 
 @njit(cache=True, nogil=True)
+def scale_rows(data, columns, indptr, offset, factor, normalize, out):
+    """out[k] = (data[k] - offset) * factor of the column of value k, rounded once, as float32.
+
+    With `normalize`, each row is divided by its Euclidean norm before it is rounded; rows of zeros
+    stay as they are. The squares are added one by one in float64, so that dense and sparse rows
+    have the same bits. Returns whether all norms are finite; if not, `out` is incomplete.
+    """
+    for i in range(indptr.size - 1):
+        row = data[indptr[i] : indptr[i + 1]]
+        scaled = out[indptr[i] : indptr[i + 1]]
+        own = columns[indptr[i] : indptr[i + 1]]  # empty for dense rows
+        norm = 1.0
+        if normalize:
+            norm = np.sqrt(_squared_norm(row, own, offset, factor))
+            if not norm < np.inf:
+                return False
+            if norm == 0.0:
+                norm = 1.0
+        if own.size > 0:
+            for p in range(row.size):
+                j = own[p]
+                scaled[p] = np.float32((np.float64(row[p]) - offset[j]) * factor[j] / norm)
+        else:
+            for p in range(row.size):
+                scaled[p] = np.float32((np.float64(row[p]) - offset[p]) * factor[p] / norm)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _squared_norm(row, columns, offset, factor):
+    """Squared norm of a scaled row."""
+    total = 0.0
+    for p in range(row.size):
+        j = np.int64(columns[p]) if columns.size > 0 else p
+        value = (np.float64(row[p]) - offset[j]) * factor[j]
+        total += value * value
+    return total
+
+
+@njit(cache=True, nogil=True)
 def _note(record, value):
     """Add a value to the record of a column; zeros are not counted."""
     if value == 0:

@@ -55,10 +55,10 @@ COMMANDS = {
 
   ooc-fw convert a.csv train.h5 --label y --scale standard --one-hot city
   ooc-fw convert b.csv test.h5 --like train.h5""",
-        """files label task scale like one_hot header
+        """files label task scale log1p normalize like one_hot header
         columns_of_tables: target_encode dates drop impute weight
         labels_and_arrays: labels labels_as missing_labels x_name fill_missing
-        input: format zero_based n_features log1p delimiter names
+        input: format zero_based n_features delimiter names
         output: dense shuffle seed compression messages: json quiet|verbose""",
         {"files": file_option(_INPUTS, "FILE", name="", nargs="+")},
     ),

@@ -37,8 +37,7 @@ def convert(args: argparse.Namespace) -> int:
     like = _like_model(os.fspath(options.like or "")) if is_like_model else None
     with Waiting("convert", unit="B", quiet=args.quiet) as progress:
         report = convert_files(inputs, output, options, like, progress=progress)
-    scaling = {"scaling": report.scaling.kind, "log1p": report.scaling.log1p}
-    result = _with_classes(vars(report)) | scaling
+    result = _with_classes(vars(report)) | report.scaling.facts
     labels = _labels_of(result, report.targets)
     common.print_result(args, result, (), _lines(report, labels))
     return DONE
@@ -74,7 +73,7 @@ def _lines(report: ConversionReport, labels: str) -> list[str]:
         labels,
     ]
     if not report.scaling.is_identity:
-        lines.append("scaling: " + "log1p, then " * report.scaling.log1p + report.scaling.kind)
+        lines.append(f"scaling: {report.scaling}")
     lines += [f"note: {note}" for note in report.notes]
     return lines
 

@@ -30,6 +30,7 @@ from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.opening import conversion
 from ooc_fw.data.rows import CSRRows, concat_rows, values_of
+from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import CSRSource, RowSource, block_slices
 from ooc_fw.data.structure import is_model
 from ooc_fw.model.record import load_model
@@ -99,8 +100,7 @@ def describe_source(args: argparse.Namespace, source: RowSource) -> dict[str, An
         "n_rows": source.n_rows,
         "n_features": source.n_features,
         "columns": None if source.columns is None else list(source.columns),
-        "scaling": source.scaling and source.scaling.kind,
-        "log1p": source.scaling and source.scaling.log1p,
+        **(source.scaling.facts if source.scaling else dict.fromkeys(Scaling().facts)),
         "shuffled": source.shuffled,
         "holds": list(source.choices) or None,
         "sigma2": average,

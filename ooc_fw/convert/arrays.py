@@ -13,7 +13,7 @@ from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
 from ooc_fw.convert.tables import TrainingFile, collect_words
 from ooc_fw.data.labels import are_missing, check_labels, typed
 from ooc_fw.data.opening import open_dataset, warn_of_origin
-from ooc_fw.data.rows import CSRRows, take_rows
+from ooc_fw.data.rows import CSRRows, narrow_type, take_rows
 from ooc_fw.data.sources import RowSource, block_slices
 from ooc_fw.data.views import ColumnSource, feature_places
 from ooc_fw.options import ConvertOptions
@@ -71,6 +71,8 @@ class ArrayEncoder(readers.Encoder):
         if any(dtype.kind not in "biuf" for dtype in types):
             self.labels.keep_words()
         self._log1p = options.log1p if like is None else like.scaling.log1p
+        if not self._log1p:  # logarithms at each read would take longer than the reading
+            self.dtype = narrow_type(np.result_type(*(one.source.dtype for one in inputs)))
         self._targets = options.targets
         self._drops = options.missing_labels == "drop"
         self.columns = first.columns if like is None else like.columns

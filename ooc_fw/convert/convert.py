@@ -29,7 +29,7 @@ from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.convert.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.opening import input_files, open_dataset
-from ooc_fw.data.rows import AnyArray, CSRRows, as_float32, keep_stored
+from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges, are_constant
@@ -87,6 +87,8 @@ def convert(
         layout = job.layout()
         with atomic_path(output) as temporary, DatasetWriter(temporary, layout) as writer:
             job.write(writer, layout, progress)
+    if writer.n_zeros:
+        job.notes.append(f"{writer.n_zeros} rows hold only zeros; --normalize leaves them so")
     return ConversionReport(
         output=os.fspath(output),
         n_rows=layout.n_rows,
@@ -181,7 +183,9 @@ class _Conversion:
     ) -> None:
         kind = _choose_format(names, options, like)
         self.like = like
-        self.scaling = Scaling("none", options.log1p) if like is None else like.scaling
+        self.scaling = Scaling(log1p=options.log1p, normalize=options.normalize)
+        if like is not None:
+            self.scaling = like.scaling
         self.width = options.n_features if like is None else like.n_features  # None: as in rows
         self.inputs: Sequence[readers.Reader]
         self.encoder: readers.Encoder
@@ -249,7 +253,8 @@ class _Conversion:
         parsed = self.encoder.parse(reader, block)
         rows, known = self.encoder.measured(parsed.rows, self.scaling)
         # Scaling takes float64: rounding before it would merge large values that differ little.
-        if self.options.scale == "none" and self.scaling.is_identity:
+        is_last = self.options.scale == "none" and self.scaling.is_identity
+        if is_last or self.encoder.dtype != FLOAT32:  # float32 holds all narrower values
             rows = replace(rows, data=as_float32(rows.data))
         return replace(parsed, rows=rows), known
 
@@ -286,7 +291,7 @@ class _Conversion:
             raise InputError(f"{self.name} holds labels only, no features; nothing to learn")
         if like is None:
             kept = encoder.kept(n_columns)
-            fitted = self.ranges.scaling(self.options.log1p, n_columns, kept)
+            fitted = self.ranges.scaling(self.scaling, n_columns, kept)
             self.scaling = fitted.at(np.repeat(np.arange(n_columns), widths))
         else:
             fitted = self.scaling.at(np.minimum(np.cumsum(widths) - widths, n_features - 1))
@@ -314,6 +319,7 @@ class _Conversion:
             sparse=self._is_sparse(n_features),
             source=self.name,
             scaling=self.scaling,
+            dtype=self.encoder.dtype,
             compression=self.options.compression,
             shuffled=self.spool.seed is not None,
             seed=self.spool.seed,
@@ -327,12 +333,14 @@ class _Conversion:
     def _is_sparse(self, n_features: int) -> bool:
         """Whether rows are stored sparse: by the option, or as in `like`, or by their density.
 
-        If at least a quarter of the values are nonzero, dense products are faster, and sparse rows,
-        with an index for each value, would hardly be smaller.
+        Sparse rows, with an index for each value, must be less than half as large as dense ones:
+        else dense products are faster. In float32, fewer than a quarter of the values are nonzero.
         """
         dense = self.options.dense
         if dense is None:
-            is_filled = self.ranges.n_stored >= 0.25 * self.n_rows * n_features
+            size = self.encoder.dtype.itemsize
+            sparse_bytes = (size + 4) * self.ranges.n_stored
+            is_filled = 2 * sparse_bytes >= size * self.n_rows * n_features
             dense = is_filled if self.like is None else not self.like.sparse
         if dense or not self.scaling.moves_zero:
             return not dense
@@ -396,9 +404,9 @@ class _Conversion:
         rows = self.encoder.features(piece.rows, beside.get("categories"), layout.scaling)
         if not self.encoder.n_encoded:  # no later row changes the features of these rows
             beside.pop("categories", None)
-        rows = replace(rows, data=layout.scaling.scale_values(rows.data, rows.indices))
-        if layout.sparse:  # constant columns have become zeros
-            return RowBlock(keep_stored(rows, rows.data != 0, layout.n_features), beside)
-        dense = np.tile(layout.scaling.zero_row(layout.n_features), (len(rows), 1))
-        dense[rows.row_numbers(), rows.indices] = rows.data
-        return RowBlock(dense, beside)
+        found = rows if layout.sparse else rows.toarray()
+        if not layout.scaled_later:
+            found = layout.scaling.scale(found)
+        if isinstance(found, CSRRows):  # constant columns have become zeros
+            found = keep_stored(found, found.data != 0, layout.n_features)
+        return RowBlock(found, beside)

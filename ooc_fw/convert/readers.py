@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from ooc_fw.data.labels import label_map, label_number, new_label, old_name
-from ooc_fw.data.rows import AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
+from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, Float64Array, Int32Array, Int64Array
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.system.errors import InputError, format_label, format_words
 from ooc_fw.system.threads import cpu_count
@@ -225,6 +225,8 @@ class Encoder(ABC):
 
     table: str | None = None  # record of how columns of a table become features, as JSON
     columns: Sequence[str] | None = None  # names of the features
+    # Type in which the file has the rows; other types than float32 are scaled when they are read.
+    dtype = FLOAT32
     n_encoded = 0  # number of target-encoded columns, if their labels have to be added up
     labelled = True  # whether there are labels
     origin: Mapping[str, str] = MappingProxyType({})  # see `RowSource.origin`

@@ -21,10 +21,11 @@ from ooc_fw.convert.spool import RowBlock
 from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import read_classes, read_targets
-from ooc_fw.data.rows import AnyArray, CSRRows, Int64Array
+from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, Int64Array, Rows, narrow_type
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import add_sums, statistics_of
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -74,6 +75,7 @@ class Layout:
     sparse: bool  # whether /X is a CSR group
     source: str  # names of the inputs
     scaling: Scaling
+    dtype: np.dtype[Any] = FLOAT32  # type of the values
     compression: str = "none"  # compression of the arrays: none or gzip
     shuffled: bool = False  # whether rows are in random order
     seed: int | None = None  # seed of the shuffle, if it is known
@@ -83,6 +85,11 @@ class Layout:
     table: str | None = None  # `TableRecord` as JSON, if features come from a table
     origin: Mapping[str, str] = field(default_factory=dict)  # see `RowSource.origin`
     n_input: int | None = None  # number of rows of the input; None: `n_rows`
+
+    @property
+    def scaled_later(self) -> bool:
+        """Whether rows are stored as they came, and are scaled when they are read."""
+        return self.dtype != FLOAT32
 
 
 class _Array:
@@ -141,16 +148,17 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         )
         self._layout = layout
         self._n_stored = 0
+        self.n_zeros = 0  # rows of zeros among those that are divided by their norms
         self._counts: Counter[float] = Counter()  # rows with each label; empty for targets
         self._sums = np.zeros((2, layout.n_features))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=THREADS_NAME)
         self._arrays: dict[str, _Array] = {}
         if not layout.sparse:
-            self._create("X", np.float32, layout.n_rows, layout.n_features)
+            self._create("X", layout.dtype, layout.n_rows, layout.n_features)
             return
-        self._create("X/data", np.float32, layout.n_stored)
-        self._create("X/indices", np.int32, layout.n_stored)
-        self._create("X/indptr", np.int64, layout.n_rows + 1)
+        self._create("X/data", layout.dtype, layout.n_stored)
+        self._create("X/indices", np.dtype(np.int32), layout.n_stored)
+        self._create("X/indptr", np.dtype(np.int64), layout.n_rows + 1)
         self._arrays["X/indptr"].append(np.zeros(1, dtype=np.int64))
         # AnnData's encoding of a CSR matrix. Its texts have variable length, as other tools expect;
         # this package never reads them.
@@ -158,12 +166,13 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         told = {"shape": shape, "encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         self["X"].attrs.update(told)
 
-    def _create(self, name: str, dtype: type, length: int, *width: int) -> None:
+    def _create(self, name: str, dtype: np.dtype[Any], length: int, *width: int) -> None:
         is_compressed = self._layout.compression == "gzip"
-        row_bytes = max(1, np.dtype(dtype).itemsize * math.prod(width))
+        row_bytes = max(1, dtype.itemsize * math.prod(width))
         stretch = converted.stretch_length(row_bytes)
-        # A chunk has about CHUNK_BYTES and a whole number of stretches.
-        chunk = max(1, CHUNK_BYTES // (stretch * row_bytes)) * stretch
+        # A chunk has a whole number of stretches and, as float32, about CHUNK_BYTES.
+        chunk_bytes = min(4, dtype.itemsize) * CHUNK_BYTES // 4
+        chunk = max(1, chunk_bytes // (stretch * row_bytes)) * stretch
         dataset = self.create_dataset(
             name,
             (length, *width),
@@ -177,11 +186,15 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
     def append(self, block: RowBlock) -> None:
         """Append rows; OSError if the disk is full or fails."""
         rows = block.rows
-        add_sums(self._sums, rows)
+        layout = self._layout
+        seen = layout.scaling.apply(rows, layout.n_features) if layout.scaled_later else rows
+        add_sums(self._sums, seen)
+        if layout.scaling.normalize:
+            self.n_zeros += count_zeros(seen)
         values: dict[str, Any] = {**block.beside}
         for name, dtype in BESIDE.items():
             if name in values and name not in self._arrays:
-                self._create(name, dtype, self._layout.n_rows, *values[name].shape[1:])
+                self._create(name, np.dtype(dtype), self._layout.n_rows, *values[name].shape[1:])
         if "y" in values and not self._layout.targets:
             self._counts.update(count_labels(block.beside["y"]))
         if len(self._counts) > MAX_CLASSES:
@@ -260,6 +273,13 @@ class DatasetWriter(h5py.File):  # type: ignore[misc]  # h5py carries no type hi
         self.check()
 
 
+def count_zeros(rows: Rows) -> int:
+    """Number of rows whose values are all zeros."""
+    if isinstance(rows, CSRRows):
+        return len(rows) - len(np.unique(rows.row_numbers()[rows.data != 0]))
+    return int(np.count_nonzero(~rows.any(axis=1)))
+
+
 def count_labels(labels: AnyArray) -> dict[Any, int]:
     """Number of rows with each label, sorted by label."""
     names, numbers = np.unique(labels, return_counts=True)
@@ -284,13 +304,17 @@ def split(
     elif source.has_labels:
         classes = read_classes(source)
         numbers = classes.numbers
+    scaling = source.scaling or Scaling()
+    if isinstance(source, ScaledSource) and narrow_type(source.source.dtype) != FLOAT32:
+        source = source.source  # the parts are scaled when they are read, too
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
         n_stored=source.decoded_bytes // 8,  # at least the number of stored values
         sparse=source.sparse,
         source=os.path.basename(source.name),
-        scaling=source.scaling or Scaling(),
+        scaling=scaling,
+        dtype=narrow_type(source.dtype),
         compression=compression,
         shuffled=bool(source.shuffled),
         label_names=None if classes is None or numbers is not None else classes.names,

@@ -23,9 +23,10 @@ from ooc_fw.data.arrays import FileArray, ReadArray, Sliceable, open_array, path
 from ooc_fw.data.converted import Sums, checked, is_converted, read_checksums
 from ooc_fw.data.formats import as_text, reading
 from ooc_fw.data.labels import coded_labels, typed
-from ooc_fw.data.rows import AnyArray
+from ooc_fw.data.rows import FLOAT32, AnyArray
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import ArraySource, CSRSource, RowSource, StoredStatistics, stamp_of
+from ooc_fw.data.views import ScaledSource
 from ooc_fw.system.errors import InputError
 
 Node: TypeAlias = Any  # any array, a group of h5py or zarr, or the `parts_of` an AnnData object
@@ -111,7 +112,7 @@ def open_container(
         if beside is not None and source.columns is None:
             names = _names_in(root, f"{beside[1] or ''}var")
             source.columns = names if names and len(names) == source.n_features else None
-        return source
+        return _scaled(source, root) if is_table else source
 
 
 def _find_rows(root: Node, x_name: str) -> Node:
@@ -220,7 +221,6 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
     """Set the attributes of `source` that a converted file stores."""
     attributes = root.attrs
     source.shuffled = bool(attributes.get("shuffled", False))
-    source.scaling = Scaling.read(root)
     source.columns = formats.get_texts(attributes, formats.COLUMNS)
     record = attributes.get(formats.RECORD)
     source.table = None if record is None else as_text(record)
@@ -230,6 +230,17 @@ def _adopt(source: RowSource, root: Any, sums: Sums) -> None:
         array = open_array(root[name])
         source.hold(array)
         source.beside[name] = checked(array, source.name, name, sums)
+
+
+def _scaled(source: RowSource, root: Any) -> RowSource:
+    """The rows of a converted file as they are scaled: in the file, or here if they are narrow."""
+    scaling = Scaling.read(root)
+    if source.dtype == FLOAT32 or scaling is None or scaling.is_identity:
+        source.scaling = scaling
+        return source
+    scaled = ScaledSource(source, scaling)
+    scaled.statistics = source.statistics
+    return scaled
 
 
 def _find_labels(root: Node, label: str, sums: Sums, *, is_given: bool) -> Sliceable | None:

@@ -22,7 +22,9 @@ from ooc_fw.data.formats import open_bytes
 from ooc_fw.data.rows import AnyArray
 from ooc_fw.system.errors import DamageError, InputError
 
-FORMAT_VERSION = 1  # newest layout of converted files that this version reads
+# Newest layout of converted files that this version reads. Since 2, rows may be divided by their
+# norms, and rows in another type than float32 have yet to be scaled.
+FORMAT_VERSION = 2
 # Bytes of a stretch. It is short enough that a read of a few hundred kilobytes is checked at little
 # extra cost, and long enough that checksums take only a sixteen-thousandth of the file.
 STRETCH_BYTES = 64 << 10

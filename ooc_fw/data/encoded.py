@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,7 @@ class EncodedSource(WholeSource):
         values = np.hstack([features[codes, fold] for features, codes, fold in columns])
         scaling = self.scaling or Scaling()
         places = np.arange(self._n_before, self.n_features)
-        scaled = scaling.scale_values(scaling.log_values(values), places)
+        scaled: Any = scaling.at(places).scale(scaling.log_values(values))
         if isinstance(rows, CSRRows):
             rows = keep_stored(rows, rows.indices < self._n_before, self._n_before)
             rows = append_columns(rows, scaled)

@@ -171,7 +171,7 @@ def _open_path(path: str, *names: tuple[str, ...]) -> RowSource:
             source = open_container(root, *names)
             source.callback(resources.pop_all().close)
     source.name = path
-    seen = (*source.stamps.values(),)
+    seen = tuple(stamp for root in source.roots() for stamp in root.stamps.values())
     source.recipe = _reopen, (os.path.abspath(path), seen, *names)
     return source
 

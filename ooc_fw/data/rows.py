@@ -24,6 +24,8 @@ Int8Array: TypeAlias = npt.NDArray[np.int8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
+FLOAT32 = np.dtype(np.float32)  # the type of rows that are read
+
 
 @dataclass(frozen=True, slots=True)
 class CSRRows:
@@ -142,6 +144,12 @@ def concat_rows(blocks: Sequence[Rows]) -> Rows:
         _starts(np.concatenate([np.diff(block.indptr) for block in sparse])),
         first.n_features,
     )
+
+
+def narrow_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type in which a file keeps values of `dtype`: its own if it is narrower than float32."""
+    is_narrow = dtype.itemsize < 4 and dtype.kind in "iuf"
+    return np.dtype(dtype.type) if is_narrow else FLOAT32  # in the byte order of this machine
 
 
 def values_of(rows: StoredRows) -> AnyArray:

@@ -1,6 +1,7 @@
-"""Scaling of columns: all later rows are scaled in the same way as the training rows.
+"""Scaling of columns and rows: all later rows are scaled in the same way as the training rows.
 
-``x_scaled = (log1p(x) - offset) * factor``. Data files and models store it in the same form.
+``x_scaled = (log1p(x) - offset) * factor``, and then each row may be divided by its Euclidean norm.
+Data files and models store it in the same form.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from ooc_fw.data.formats import as_bytes, as_text
 from ooc_fw.data.rows import (
     AnyArray,
     CSRRows,
-    Float32Array,
     Float64Array,
     Int64Array,
     Rows,
     StoredRows,
-    as_float32,
+    converted,
     keep_stored,
+    stored_arrays,
     values_of,
 )
 from ooc_fw.options import SCALINGS
@@ -45,6 +46,7 @@ class Scaling:
     log1p: bool = False  # whether log(1 + x) comes first
     offset: Float64Array | None = None  # one for each column; None exactly if the kind is "none"
     factor: Float64Array | None = None  # also one for each column
+    normalize: bool = False  # whether rows are divided by their norms, as by Normalizer of sklearn
 
     def __post_init__(self) -> None:
         if self.kind not in (*SCALINGS, OFFSET):
@@ -54,6 +56,15 @@ class Scaling:
         if len(shapes) != n_wanted or any(shape != shapes[0][:1] for shape in shapes):
             raise InputError(f"scaling {self.kind!r} does not fit its offset and factor")
 
+    def __str__(self) -> str:
+        steps = ["log1p"] * self.log1p + [self.kind] * (self.kind != "none")
+        return ", then ".join(steps + ["rows of norm 1"] * self.normalize) or "none"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is done to a row, for JSON."""
+        return {"scaling": self.kind, "log1p": self.log1p, "normalize": self.normalize}
+
     @property
     def n_features(self) -> int | None:
         """Number of columns; None if the kind is "none", which fits any number."""
@@ -62,16 +73,18 @@ class Scaling:
     @property
     def is_identity(self) -> bool:
         """Whether no value changes."""
-        return self.kind == "none" and not self.log1p
+        return self.kind == "none" and not self.log1p and not self.normalize
 
     @property
     def moves_zero(self) -> bool:
         """Whether 0 becomes another value in some column, so that sparse rows become dense."""
-        return self.offset is not None and bool(np.any(self.zero_row(len(self.offset))))
+        if self.offset is None or self.factor is None:
+            return False
+        return bool((self.offset * self.factor).astype(np.float32).any())
 
     def same_as(self, other: Scaling) -> bool:
         """Whether both scalings map every value to the same number, up to rounding."""
-        if (self.kind, self.log1p) != (other.kind, other.log1p):
+        if (self.kind, self.log1p, self.normalize) != (other.kind, other.log1p, other.normalize):
             return False
         if self.offset is None or self.factor is None or self.n_features != other.n_features:
             return self.n_features == other.n_features
@@ -86,32 +99,32 @@ class Scaling:
             return self
         return replace(self, offset=self.offset[places], factor=self.factor[places])
 
-    def zero_row(self, n_features: int) -> Float32Array:
-        """Scaled values of a row of raw zeros."""
-        if self.offset is None or self.factor is None:
-            return np.zeros(n_features, dtype=np.float32)
-        # The sum with 0 turns -0 into 0.
-        return ((0.0 - self.offset) * self.factor + 0.0).astype(np.float32)
-
     def log_values(self, values: AnyArray) -> AnyArray:
         """``log1p(values)`` in float64 if this scaling has it, else `values`; all are above -1."""
         # numpy computes log1p ten times faster in float64, with a vectorised loop.
         return np.log1p(values.astype(np.float64)) if self.log1p else values
 
-    def scale_values(self, values: AnyArray, columns: AnyArray) -> Float32Array:
-        """Scale values; their shape broadcasts with the shape of `columns`."""
-        if self.offset is None or self.factor is None:
-            with np.errstate(over="ignore"):
-                return values.astype(np.float32, copy=False)
-        scaled = values - self.offset[columns]
-        scaled *= self.factor[columns]
-        result = as_float32(scaled)
-        if not np.isfinite(result).all():
+    def scale(self, rows: StoredRows) -> Rows:
+        """Scale rows after `log_values`; zeros that sparse rows do not store stay zeros."""
+        if self.kind == "none" and not self.normalize:
+            return converted(rows)  # type: ignore[no-any-return]
+        from ooc_fw._core.rows import scale_rows  # numba is slow to import
+
+        width = rows.shape[1]
+        offset = np.zeros(width) if self.offset is None else self.offset
+        factor = np.ones(width) if self.factor is None else self.factor
+        data, columns, indptr = stored_arrays(converted(rows, exact=True))
+        scaled = np.empty(len(data), dtype=np.float32)
+        if not scale_rows(data, columns, indptr, offset, factor, self.normalize, scaled):
+            raise InputError("the norm of a row is beyond float64; scale its columns (--scale)")
+        if not np.isfinite(scaled).all():
             raise InputError(
                 "a scaled value is beyond float32: its column's range in the training file is too "
                 "narrow; choose another kind of scaling"
             )
-        return result
+        if isinstance(rows, CSRRows):
+            return replace(rows, data=scaled)
+        return scaled.reshape(rows.shape)
 
     def apply(self, rows: StoredRows, n_features: int) -> Rows:
         """Scale raw rows in the same way as the training rows; they become dense if `moves_zero`.
@@ -134,16 +147,16 @@ class Scaling:
                 "not fit a file or model made with --log1p"
             )
         values = self.log_values(values)
-        if isinstance(rows, CSRRows):
-            if not self.moves_zero:
-                return replace(rows, data=self.scale_values(values, rows.indices))
-            values = replace(rows, data=values).toarray()
-        return self.scale_values(values, np.arange(n_features))
+        rows = replace(rows, data=values) if isinstance(rows, CSRRows) else values
+        if isinstance(rows, CSRRows) and self.moves_zero:
+            rows = rows.toarray()
+        return self.scale(rows)
 
     def write(self, group: Any) -> None:
-        """Store the scaling in an HDF5 group, as attributes scaling and log1p and group scaling."""
+        """Store the scaling in an HDF5 group, as three attributes and the group scaling."""
         group.attrs["scaling"] = as_bytes(self.kind)
         group.attrs["log1p"] = self.log1p
+        group.attrs["normalize"] = self.normalize
         if self.kind != "none":
             # HDF5 would store the current time in a group that it creates implicitly.
             stored = group.create_group("scaling")
@@ -157,4 +170,6 @@ class Scaling:
             return None
         kind = as_text(group.attrs["scaling"])
         names = ("scaling/offset", "scaling/factor") if kind != "none" else ()
-        return Scaling(kind, bool(group.attrs["log1p"]), *(group[name][...] for name in names))
+        scaling = Scaling(kind, bool(group.attrs["log1p"]), *(group[name][...] for name in names))
+        # Older files have no such attribute.
+        return replace(scaling, normalize=bool(group.attrs.get("normalize", False)))

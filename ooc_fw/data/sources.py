@@ -20,6 +20,7 @@ import numpy as np
 
 from ooc_fw.data.arrays import Sliceable
 from ooc_fw.data.rows import (
+    FLOAT32,
     AnyArray,
     CSRRows,
     Float64Array,
@@ -97,6 +98,7 @@ class RowSource(ExitStack):
     decoded_bytes: int  # bytes of all rows in RAM
     max_gap: int  # `take` reads over gaps of at most so many rows
     span_rows: int  # no read by `take` crosses a multiple of this row number
+    dtype: np.dtype[Any] = FLOAT32  # type of the values in storage
     sparse: bool = False  # whether `read` returns `CSRRows` rather than a dense block
     in_memory: bool = False  # whether the caller already holds the rows in RAM
     shuffled: bool | None = None  # whether rows are in random order; None: unknown
@@ -324,6 +326,7 @@ class ArraySource(RowSource):
         chunk_rows = getattr(array, "chunk_rows", None)
         super().__init__(name, array.shape, labels=labels, chunk_rows=chunk_rows)
         self.in_memory = isinstance(array, np.ndarray)
+        self.dtype = array.dtype
         self._array = array
 
     def _fetch(self, start: int, stop: int) -> StoredRows:
@@ -356,6 +359,7 @@ class CSRSource(RowSource):
             name, matrix.shape, labels=labels, chunk_rows=chunk_rows, decoded_bytes=decoded_bytes
         )
         self.in_memory = isinstance(matrix.data, np.ndarray)
+        self.dtype = matrix.data.dtype
         self._matrix = matrix
 
     @cached_property

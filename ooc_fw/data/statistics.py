@@ -7,6 +7,7 @@ computing the sample variance"). Their last bits depend on the cut into blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,13 +100,14 @@ class ColumnRanges:
         high[some_zero] = np.maximum(high[some_zero], 0)
         return low, high
 
-    def scaling(self, log1p: bool, n_features: int, kept: AnyArray | None = None) -> Scaling:
+    def scaling(self, known: Scaling, n_features: int, kept: AnyArray | None = None) -> Scaling:
         """Choose an offset and a factor for each column, as the scalers of scikit-learn do.
 
-        A constant column becomes 0. The columns that are `kept` stay as they are.
+        The rest of the scaling is `known`. A constant column becomes 0. The columns that are `kept`
+        stay as they are.
         """
         if self.kind == "none":
-            return Scaling("none", log1p)
+            return known
         low, high = self.range(n_features)
         offset = low
         spread = high - low
@@ -120,7 +122,7 @@ class ColumnRanges:
         if kept is not None:
             offset[kept] = 0
             factor[kept] = 1
-        return Scaling(self.kind, log1p, offset, factor)
+        return replace(known, kind=self.kind, offset=offset, factor=factor)
 
     def moments(self, n_features: int) -> tuple[Float64Array, Float64Array]:
         """Mean and (population) standard deviation of each column, for the scaling "standard"."""

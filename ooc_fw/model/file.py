@@ -30,7 +30,7 @@ from ooc_fw.system.errors import DamageError, InputError, unreadable
 
 Record = TypeVar("Record", bound=Trained)
 
-FORMAT = 6  # older formats are refused
+FORMAT = 7  # before 7, no rows are divided by their norms; formats before 6 are refused
 
 # Fields of a model by the way they are stored: as attributes, as texts (in bytes), as arrays.
 _ATTRIBUTES = ("C", "jitter", "offset", "spread", "epsilon", "threshold")
@@ -110,7 +110,7 @@ def _read_fields(file: h5py.File) -> dict[str, Any]:
     version = index(attributes["format_version"])
     words = f"its format is {version} and this ooc-fw reads {FORMAT}"
     demand(version <= FORMAT, f"{words}; update ooc-fw")
-    demand(version == FORMAT, f"{words}; train it again")
+    demand(version >= 6, f"{words}; train it again")
     check_seal(file.filename)
     with open_rows(file["support_vectors"]) as source:
         vectors = source.read(0, source.n_rows)

@@ -177,6 +177,9 @@ def _scaled(model: Trained, rows: _Tensor) -> _Tensor:
         rows = _log1p(rows)
     if scaling.offset is not None and scaling.factor is not None:
         rows = (rows - scaling.offset) * scaling.factor
+    if scaling.normalize:
+        norm = (rows * rows).sum(1).apply("Sqrt")
+        rows = rows / norm.apply("Equal", np.array(0.0)).apply("Where", np.array(1.0), norm)
     rows = rows.apply("Cast", to=_FLOAT)
     return rows.apply("Cast", to=_DOUBLE)
 

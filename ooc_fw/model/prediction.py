@@ -72,6 +72,13 @@ def suited(model: Trained, source: RowSource) -> RowSource:
     warn_of_origin(source, model.origin)
     fills = source.fills_missing and (source.scaling is None or source.scaling.is_identity)
     places = feature_places(source.columns, model.columns, source.name, fills=fills)
+    known = source.scaling
+    if places is not None and len(places) < source.n_features and known and known.normalize:
+        raise InputError(
+            f"the rows of {source.name} are divided by norms over {source.n_features} features, "
+            f"and the model has {len(places)}; convert their input with --like and the training "
+            f"file"
+        )
     if places is not None:
         source = ColumnSource(source, places, model.columns)
     if source.n_features != model.n_features:
@@ -79,13 +86,13 @@ def suited(model: Trained, source: RowSource) -> RowSource:
             f"{source.name} has {source.n_features} features but the model was trained on "
             f"{model.n_features}; convert it with --like and the training file"
         )
-    known = source.scaling
     scaling = model.scaling
+    known = source.scaling  # of the columns of the model
     is_raw = known is None or (scaling.kind == OFFSET and known.is_identity)
     if known is not None and not is_raw and not known.same_as(scaling):
         raise InputError(
-            f"{source.name} is scaled ({known.kind}) in another way than the model's "
-            f"training data ({scaling.kind}); convert it with --like and the training file"
+            f"{source.name} is scaled ({known}) in another way than the model's "
+            f"training data ({scaling}); convert it with --like and the training file"
         )
     return ScaledSource(source, scaling) if is_raw and not scaling.is_identity else source
 

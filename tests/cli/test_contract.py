@@ -13,7 +13,7 @@ from ooc_fw.cli.commands import COMMANDS
 from ooc_fw.options import file_name
 from tests.support.methods import grid
 
-CONVERTED = "output n_rows n_features sparse seed classes scaling log1p"
+CONVERTED = "output n_rows n_features sparse seed classes scaling log1p normalize"
 ADVISED = "kind n_rows n_features storage classes bad_rows advice next"
 GAP = "certified_gap gap_scope tol reached pair_gap objective rho"
 JUDGED = "accuracy balanced_accuracy classes macro confusion n_rows"

@@ -31,7 +31,8 @@ def test_a_data_file(ooc_fw, here, describe, table):
         assert result.pop(name) == pytest.approx(value, rel=1e-6), name
     assert result == {
         **{"kind": "data", "n_rows": 200, "n_features": 4, "storage": "dense", "classes": counts},
-        **{"scaling": "minmax", "log1p": False, "shuffled": True, "columns": None},
+        **{"scaling": "minmax", "log1p": False, "normalize": False},
+        **{"shuffled": True, "columns": None},
         **{"bad_rows": 0, "holds": None, "advice": [], "next": ["ooc-fw train d.h5"]},
     }
     assert f"classes -7 ({counts['-7']}), 3 ({counts['3']}) " in ooc_fw("info", "d.h5").words

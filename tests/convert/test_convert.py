@@ -39,7 +39,7 @@ def test_layout(run_text, tmp_path, dense):
     np.testing.assert_allclose(contents.mean, X.mean(axis=0))
     np.testing.assert_allclose(contents.attrs["mean_square_norm"], (X**2).sum() / 4)
     expected = {"n_rows": 4, "n_features": 4, "shuffled": True, "shuffle_seed": 3, "complete": 1}
-    assert contents.attrs.items() >= (expected | {"format_version": 1, "log1p": False}).items()
+    assert contents.attrs.items() >= (expected | {"format_version": 2, "log1p": False}).items()
     assert (report.n_rows, report.n_features, report.sparse) == (4, 4, not dense)
     assert (report.class_counts, report.seed, report.text_bytes) == ({-1: 2, 1: 2}, 3, len(TRAIN))
     types = {"X": np.float32} if dense else {"X/data": np.float32, "X/indices": np.int32}

@@ -163,7 +163,7 @@ HDF5 = [
     (CODED | {"y": [0.0, -1.0, 0.0]}, "label of row 1 of .* is missing"),
     (CONVERTED | {"@format_version": 1}, "was not finished, or has no checksums; conv"),
     (CONVERTED | {"@format_version": 1, "@complete": 1}, "has no checksums; conv"),
-    (CONVERTED | {"@format_version": 2}, "version 2, newer than 1; update"),
+    (CONVERTED | {"@format_version": 3}, "version 3, newer than 2; update"),
 ]
 LABELS = [
     ((X,), r"has no labels; name them .* \(--labels"),

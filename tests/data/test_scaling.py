@@ -1,5 +1,7 @@
 """Scalings on dense and sparse rows, against the formula, and in files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from ooc_fw.data.scaling import Scaling
 SCALED = Scaling("minmax", False, np.array([0.0, 1.0, 0.0]), np.array([2.0, 0.5, 0.0]))
 STAYS_SPARSE = Scaling("maxabs", True, np.zeros(3), np.array([2.0, 0.5, 0.0]))
 ALL = [Scaling(), Scaling("none", True), SCALED, STAYS_SPARSE]
+ALL += [replace(each, normalize=True) for each in ALL]
 
 
 def naive(scaling, dense):
@@ -20,6 +23,9 @@ def naive(scaling, dense):
         values = np.log1p(values)
     if scaling.offset is not None:
         values = (values - scaling.offset) * scaling.factor
+    if scaling.normalize:
+        norms = np.sqrt(np.cumsum(values**2, axis=1)[:, -1:])  # added one by one
+        values = values / np.where(norms == 0, 1, norms)
     return values.astype(np.float32)
 
 

@@ -80,7 +80,7 @@ def fit(dense: np.ndarray, kind: str, n_parts: int = 1, convert=CSRRows.from_den
     for k, part in enumerate(np.array_split(dense, n_parts)):
         rows = convert(part)
         ranges.add(rows) if k % 2 else ranges.merge(ColumnRanges(kind).add(rows))
-    return ranges.scaling(False, dense.shape[1])
+    return ranges.scaling(Scaling(), dense.shape[1])
 
 
 @pytest.mark.parametrize("kind", REFERENCE)
@@ -103,4 +103,4 @@ def test_columns_that_are_constant_or_never_met_become_zero(kind):
     assert not scaling.moves_zero
     assert not scaling.apply(dense, 3).any()
     ranges = ColumnRanges("maxabs").add(CSRRows.from_dense(np.array([[2.0], [4.0]])))
-    assert ranges.scaling(False, 3).factor.tolist() == [0.25, 0, 0]
+    assert ranges.scaling(Scaling(), 3).factor.tolist() == [0.25, 0, 0]

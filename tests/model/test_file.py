@@ -82,8 +82,8 @@ SPARSE = {"sparse": True, "scaling": minmax()}
 DAMAGE = "does not match its checksum"
 
 EDITS = [
-    ({}, put("@format_version", 9), "its format is 9 and this ooc-fw reads 6; update"),
-    ({}, put("@format_version", 2), "its format is 2 and this ooc-fw reads 6; train it again"),
+    ({}, put("@format_version", 9), "its format is 9 and this ooc-fw reads 7; update"),
+    ({}, put("@format_version", 2), "its format is 2 and this ooc-fw reads 7; train it again"),
     ({}, put("@kernel", None), "holds something else"),
     ({}, put("@kernel", "other"), DAMAGE),
     ({}, put("@status", "fine"), DAMAGE),
