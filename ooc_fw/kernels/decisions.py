@@ -76,7 +76,7 @@ class DecisionFunctions:
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
         self.n_vertices, self._vertices = len(vertices), vertices
         self._classifiers = classifiers
-        self._stages: list[LowRank] = []
+        self.few: LowRank | None = None  # `approximate` begins with it
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
@@ -98,17 +98,13 @@ class DecisionFunctions:
         own._engine = engine
         return own
 
-    @property
-    def compressions(self) -> list[Compression]:
-        """The compressions that `approximate` begins with, one for each stage."""
-        return [stage.compression for stage in self._stages]
-
-    @compressions.setter
-    def compressions(self, compressions: Sequence[Compression]) -> None:
-        self._stages = []
-        for one in compressions:
-            pivots = self._engine.prepare(take_rows(self._vertices, one.places), exact=True)
-            self._stages.append(LowRank(self._engine, pivots, one))
+    def begin_with(self, compression: Compression | None) -> None:
+        """Let `approximate` begin with a compression, or with all vertices."""
+        self.few = None
+        if compression is not None:
+            places = compression.places
+            pivots = self._engine.prepare(take_rows(self._vertices, places), exact=True)
+            self.few = LowRank(self._engine, pivots, compression)
 
     def compress(
         self,
@@ -117,7 +113,7 @@ class DecisionFunctions:
         at_vertices: AtVertices | None = None,
         n_bytes: int | None = None,
     ) -> None:
-        """Find compressions that make a pass over `n_rows` shorter, in `n_bytes` of memory.
+        """Find a compression that makes a pass over `n_rows` shorter, in `n_bytes` of memory.
 
         `sample` gives some of these rows and the test which of them stay open. The values at the
         vertices are computed if they are not given.
@@ -138,16 +134,16 @@ class DecisionFunctions:
             return
 
         def attempt() -> tuple[Compression, float]:
-            few = span.compress(*at_vertices)
-            self.compressions = [few]
-            values, bound = self._by_few(self._stages[0], x)
-            return few, np.count_nonzero(is_open(values, bound)) / len(x)
+            compression = span.compress(*at_vertices)
+            self.begin_with(compression)
+            left_open = is_open(*self._by_few(x))
+            return compression, np.count_nonzero(left_open) / len(x)
 
-        self.compressions, cost = cheapest(span, attempt)
-        if self._stages:
-            n_pivots = " and then ".join(str(len(stage)) for stage in self._stages)
-            words = "%s of %d vertices take %.2g of the time of all"
-            logger.info(words, n_pivots, self.n_vertices, cost)
+        compression, cost = cheapest(span, attempt)
+        self.begin_with(compression)
+        if self.few is not None:
+            words = "%d of %d vertices take %.2g of the time of all"
+            logger.info(words, len(self.few), self.n_vertices, cost)
 
     def _at_vertices(self, betas: Float64Array) -> AtVertices:
         if self._single:
@@ -162,26 +158,21 @@ class DecisionFunctions:
     def approximate(self, rows: Rows, is_open: IsOpen | None = None) -> _Estimate:
         """Decision values from float32 kernel values, and bounds on their errors.
 
-        With `is_open`, the compressions come first, and all vertices for rows that stay open.
+        With `is_open`, a compression comes first, and all vertices for rows that stay open.
         """
         engine = self._engine
-        if not self._stages or is_open is None:
+        if self.few is None or is_open is None:
             return self._from_all(engine.prepare(rows))
-        x = engine.prepare(rows, exact=True)
-        values, bound = self._by_few(self._stages[0], x)
-        for stage in [*self._stages[1:], None]:
-            places = np.flatnonzero(is_open(values, bound))
-            if len(places) == 0:
-                break
-            if stage is not None:
-                found = self._by_few(stage, x.take(places))
-            else:
-                found = self._from_all(engine.prepare(take_rows(rows, places)))
+        values, bound = self._by_few(engine.prepare(rows, exact=True))
+        places = np.flatnonzero(is_open(values, bound))
+        if len(places) > 0:
+            found = self._from_all(engine.prepare(take_rows(rows, places)))
             values[places], bound[places] = found
         return values, bound
 
-    def _by_few(self, stage: LowRank, x: Operand) -> _Estimate:
-        return stage.of_one(x) if self._single else stage.evaluate(x)
+    def _by_few(self, x: Operand) -> _Estimate:
+        assert self.few is not None
+        return self.few.of_one(x) if self._single else self.few.evaluate(x)
 
     def _from_all(self, x: Operand) -> _Estimate:
         z = self._z[0]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -228,50 +227,36 @@ class LowRank:
         return values, bound + distance[:, None] * by.norms
 
 
-def row_cost(n_vertices: int, *stages: tuple[int, float]) -> float:
-    """Mean time of a row, over its time by all vertices.
-
-    Each stage has a number of pivots and leaves a share of all rows open. All vertices come last.
-    """
-    cost, share = 0.0, 1.0
-    for n_pivots, left in stages:
-        cost += _OVERHEAD * share * n_pivots / n_vertices
-        share = left
-    return cost + share
+def row_cost(n_vertices: int, n_pivots: int, left_open: float) -> float:
+    """Mean time of a row, of which a share is left open for all vertices, over that by all."""
+    return _OVERHEAD * n_pivots / n_vertices + left_open
 
 
 def cheapest(
-    span: Pivots, attempt: Callable[[], tuple[Compression, float]], most_stages: int = 2
-) -> tuple[list[Compression], float]:
-    """The sequence of compressions with which rows take the least time, and that `row_cost`.
+    span: Pivots, attempt: Callable[[], tuple[Compression, float]]
+) -> tuple[Compression | None, float]:
+    """The compression with which rows take the least time, and that `row_cost`.
 
     After each round `attempt` makes a compression from the pivots so far, and tells the share of
-    the rows that it leaves open. The sequence has at most `most_stages`, and it is empty if it
-    would save little of the time by all vertices.
+    the rows that it leaves open. It is None if it would save little of the time by all vertices.
     """
     effort = span.effort
-    n_vertices = len(span.sizes)
-    tried: list[tuple[Compression, float]] = []
-    least, norms = _WORTHWHILE, np.full(1, np.inf)
+    best: Compression | None = None
+    least = _WORTHWHILE
+    norms = np.full(1, np.inf)
     while len(span.places) + effort.step <= effort.most and span.grow():
         few, share_open = attempt()
-        tried.append((few, share_open))
-        cost = row_cost(n_vertices, (len(few.places), share_open))
-        if cost >= least < _WORTHWHILE:
+        cost = row_cost(len(span.sizes), len(few.places), share_open)
+        if cost < least:
+            best = few
+            least = cost
+        elif best is not None:
             break
-        least = min(least, cost)
         # The rest of w falls ever faster if it falls at all. Suppose that each of the next rounds
         # is worth three like the last one: after all rounds little of the rest may be left.
         rounds, done = (effort.most - len(few.places)) / effort.step, len(few.places) / effort.step
         hopeless = (few.norms / norms).max() ** (3 * rounds) > 0.05
-        if least == _WORTHWHILE and hopeless and done >= 3:  # the first rounds say little
+        if best is None and hopeless and done >= 3:  # the first rounds say little
             break
         norms = few.norms
-    best: list[Compression] = []
-    least = _WORTHWHILE
-    for n_stages in range(1, most_stages + 1):
-        for stages in combinations(tried, n_stages):
-            cost = row_cost(n_vertices, *((len(few.places), left) for few, left in stages))
-            if cost < least:
-                best, least = [few for few, _ in stages], cost
     return best, least

@@ -207,7 +207,7 @@ class FewVertices:
         places = np.flatnonzero(is_open)
         if len(places) > 0:
             values[places] = active.decision_at(look.x.take(places))
-        cost = low_rank.row_cost(len(active), (len(few), (len(known) + len(places)) / len(values)))
+        cost = low_rank.row_cost(len(active), len(few), (len(known) + len(places)) / len(values))
         if cost > 1.5 * self._cost:  # other pivots may be better
             self._seek_above = min(self._seek_above, 1.1 * len(active))
         if cost > 1:
@@ -232,9 +232,9 @@ class FewVertices:
                 is_open = look.may_violate(*few.of_one(x), known)
                 return few.compression, np.count_nonzero(is_open) / len(known)
 
-            best, cost = low_rank.cheapest(span, attempt, most_stages=1)
-        if best:
-            self._ids = active.ids[best[0].places]
+            best, cost = low_rank.cheapest(span, attempt)
+        if best is not None:
+            self._ids = active.ids[best.places]
             self._cost = cost
 
 

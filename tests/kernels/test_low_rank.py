@@ -98,8 +98,8 @@ def test_rows_left_open_are_decided_by_all_vertices(n_classifiers):
         assert engine.evaluations - before < 0.75 * 4000 * 400
         of_all = (values == full).reshape(4000, -1).all(axis=1)
         assert 0 < np.count_nonzero(of_all) < 2000
-        few = functions.compressions
-        functions.compressions = [one._replace(norms=0 * one.norms) for one in few]
+        few = functions.few.compression
+        functions.begin_with(few._replace(norms=0 * few.norms))
         values, bound = functions.approximate(X, lambda values, _: np.zeros(len(values), bool))
         assert (np.abs(values - exact) > bound).any()
 
