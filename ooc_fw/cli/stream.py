@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _TAKEN = (
     "data label labels missing_labels x_name zero_based fill_missing output log json quiet verbose "
     "stream resume keep kernel gamma degree coef0 C tol stopping threads certify max_time "
-    "memory_limit"
+    "memory_limit landmarks"
 )
 
 
@@ -55,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
     before = None if args.resume is None else _model_before(args)
     known = {} if before is None else {"C": before.C}
     options = common.record_from(ModelOptions, args, certify=False, **known)
+    if options.landmarks is not None or (before is not None and before.kind == "landmarks"):
+        why = "is for models with support vectors; the number of landmarks is --landmarks N"
+        common.refuse_given(args, ["keep"], why)
     place = runs.ModelPlace(args)
     with (
         _open(args, before) as chunks,
@@ -86,9 +89,10 @@ def run(args: argparse.Namespace) -> int:
         logger.warning(words, n_rows, place.note(output))
     elif model.status == Status.TIME_LIMIT:
         logger.warning("the time limit: the model is that of the first %d rows", n_rows)
+    vectors = "support vectors" if model.kind == "exact" else "landmarks"
     report = (
         f"{model.status}: relative gap {format_gap(model.sampled_gap)}, over the rows read "
-        f"last, not certified; {result['n_support']} support vectors; {n_rows} rows read once"
+        f"last, not certified; {result['n_support']} {vectors}; {n_rows} rows read once"
     )
     common.print_result(args, result, [output], [report])
     return place.status(number)
@@ -133,7 +137,7 @@ def _learn(
                 without_offsets(source)  # warns if different values are equal in float32
                 with Waiting("statistics", source.n_rows, quiet=args.quiet) as tell:
                     kernel = kernel_for(source, options, on_rows=tell)
-                stream = Stream(kernel, len(classes), options, args.keep)
+                stream = Stream.new(kernel, len(classes), options, args.keep)
             stream = stream.learn(source, classes.codes(labels, name, n_rows), session)
             n_rows += len(rows)
     except KeyboardInterrupt as error:
@@ -156,10 +160,11 @@ def _model_before(args: argparse.Namespace) -> Model:
     common.refuse_given(args, ("C", *option_fields(KernelOptions)), why)
     faults = {
         f"is for {model.task}": model.task != "classification",
-        "has no support vectors": model.kind != "exact",
+        "has weights of columns": model.kind == "linear",
+        "is exact and has no landmarks": model.kind == "exact" and args.landmarks is not None,
         "has weights of rows or classes": model.penalties is not None,
     }
-    only = "; a stream can update exact classifiers without weights only: train on all rows"
+    only = "; a stream cannot update that: train on all rows"
     common.refuse({f"{args.resume} {fault}{only}": holds for fault, holds in faults.items()})
     return model
 

@@ -6,7 +6,7 @@ scikit-learn validates arrays in RAM only; data on disk are passed on unread.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -25,7 +25,6 @@ from ooc_fw.data.opening import borrow_source
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.estimators.common import Trainer, documented, is_array, valid_labels
-from ooc_fw.model.machines import PairSolution
 from ooc_fw.model.prediction import suited
 from ooc_fw.options import KEEP, NOVELTY_C, ModelOptions, TrainOptions
 from ooc_fw.report.progress import Progress
@@ -55,8 +54,8 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
     Rows may be anything that `ooc_fw.open_dataset` takes, and data on disk are never loaded whole.
     `fit` may read rows many times and ends with a certified gap. `partial_fit` reads each row once
-    and keeps at most `keep` of them. Its gap, ``solution_.sampled_gap``, holds for the last chunk
-    and the rows that were kept. It says nothing about earlier rows and is not a certificate.
+    and keeps at most `keep` of them, or landmarks. Its gap, ``solution_.sampled_gap``, is for the
+    last chunk and the rows that were kept. It says nothing about earlier rows: no certificate.
 
     Parameters
     ----------
@@ -153,8 +152,9 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
 
         The model is trained on its support vectors and the rows of the chunk, beginning with the
         weights so far. If more than `keep` rows have weight, it learns from a random share of past
-        and later rows. Equal rows with the same label count once, so that chunks may come again. An
-        error leaves the model unchanged.
+        and later rows. Equal rows with the same label count once, so that chunks may come again.
+        With `landmarks` these stand for all earlier rows (``ooc-fw help data``). An error leaves
+        the model unchanged.
 
         The first chunk fixes kernel and gamma; it should represent all rows. After `fit`, training
         continues from its model. `C`, `tol`, `stopping`, `n_jobs` and `keep` may change between
@@ -170,10 +170,14 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         started = time.perf_counter()
         options = self._options()
         first = not hasattr(self, "model_")
-        if options.landmarks is not None or not (first or self.model_.kind == "exact"):
+        kind = None if first else self.model_.kind
+        if kind == "linear" or (kind == "exact" and options.landmarks is not None):
             raise InputError(
-                "partial_fit trains no landmark models, and cannot continue one; take exact=True"
+                f"partial_fit cannot continue {'a linear' if kind == 'linear' else 'an exact'} "
+                f"model{' with landmarks' * (kind == 'exact')}; fit it on all rows"
             )
+        if kind == "landmarks" and options.exact:
+            raise InputError("partial_fit cannot make a landmark model exact; leave out exact=True")
         if self.class_weight is not None or not (first or self.model_.penalties is None):
             raise InputError("partial_fit takes no weights of rows or classes; fit does")
         room = KEEP.check("keep", self.keep)
@@ -191,19 +195,21 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
             labels = typed(source.labels(0, source.n_rows), "the chunk")
             codes = Classes(known).codes(labels, "the chunk")
             if first:
-                stream = Stream(kernel_for(source, options), len(known), options, room)
+                stream = Stream.new(kernel_for(source, options), len(known), options, room)
             elif hasattr(self, "_stream"):
                 stream = self._stream.changed(options, room)
             else:
                 stream = Stream.after(self.model_, options, room)
             with Progress(quiet=not self.verbose) as progress:
                 stream = stream.learn(source, codes, Session(progress.callbacks, started=started))
-        self._keep(stream.model(known, source if first else self.model_), stream.pairs, None)
+        model = stream.model(known, source if first else self.model_)
+        self._keep(model, stream.pairs, stream.landmarks)
         self._stream: Stream = stream
         self.gap_scope_ = "chunk"
         self.classes_ = known
         self.class_weight_ = np.ones(len(known))
-        self.n_support_ = _rows_of_classes(self.pairs_, len(known))
+        counts = np.bincount(stream.support_codes(), minlength=len(known))
+        self.n_support_ = counts.astype(np.int32)
         if first:
             self._name_features()
         return self
@@ -213,14 +219,6 @@ def _labels_of(source: RowSource) -> npt.NDArray[Any]:
     labels = typed(source.labels(0, source.n_rows), source.name)
     check_labels(labels, 0, source.name)
     return labels
-
-
-def _rows_of_classes(pairs: Sequence[PairSolution], n_classes: int) -> npt.NDArray[np.int32]:
-    """Number of rows of each class among the support vectors of all pairs."""
-    seen = [pair for pair in pairs if not pair.stands_in]
-    codes = [np.where(pair.solution.labels > 0, pair.positive, pair.negative) for pair in seen]
-    _, first = np.unique(np.concatenate([pair.solution.rows for pair in seen]), return_index=True)
-    return np.bincount(np.concatenate(codes)[first], minlength=n_classes).astype(np.int32)
 
 
 def _agreed_classes(

@@ -34,6 +34,7 @@ class LandmarkStart:
     beta: Float64Array  # (k, M)
     work: Work | None = None
     whole: bool = False  # whether the weights are for all rows: a sample would make them worse
+    n_past: int = 0  # the first rows stand for rows that are gone, for which the weights are best
     stays: bool = False  # whether they are of a model, for which a better one is wanted in time
 
 

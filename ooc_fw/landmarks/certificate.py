@@ -47,6 +47,7 @@ def certify_point(
     place of delta in the square: a row that seems to have no slack has at most that. The linear
     part of the dual errs by 3 u sum beta_i (|y_i| + epsilon), which the bound on its summation has.
     """
+    assert problem.past is None, "nothing is known of rows that are gone"
     gradient = point.gradient
     n = len(span)
     dual_sum, square, beta_sum, linear = gradient.terms

@@ -184,12 +184,20 @@ def evaluate(
         return before
     else:
         gradient = passes.gradient(b[live], exact=exact, live=live).beside(before.gradient, live)
-    slope = span.times(b)
     total, square, _, _ = gradient.terms
-    primal = 0.5 * ((b * slope).sum(axis=1) + square)
+    moved = b
+    past = passes.problem.past
+    if past is not None:
+        moved = b - past.origin
+        total = total - (gradient.u * past.origin).sum(axis=1)
+    slope = span.times(moved)
+    primal = 0.5 * ((moved * slope).sum(axis=1) + square)
     norm = span.inverse_norm(gradient.u)
     with np.errstate(invalid="ignore"):  # 0 / 0 if no row is inside the margin
-        dual = total**2 / (2 * (norm + square))
+        dual = np.maximum(0.0, total) ** 2 / (2 * (norm + square))
+    if past is not None:
+        primal = primal - past.least
+        dual = dual - past.least
     return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
 

@@ -34,6 +34,17 @@ BoolArray = npt.NDArray[np.bool_]
 _UNIT = 1 / 65535  # distance between two kernel values in 16 bits
 
 
+class Past(NamedTuple):
+    """What is known of rows that are gone, for which some weights b are the best ones.
+
+    Rows with labels stand for them, with their loss in P. For any such rows, 1/2 |w - w0|^2 in
+    place of 1/2 |w|^2 in P makes b the best weights again. P counts from its value there.
+    """
+
+    origin: Float64Array  # (k, N): the weights w0
+    least: Float64Array  # (k,): 1/2 |w - w0|^2 and the loss of these rows at b
+
+
 @dataclass(frozen=True)
 class SpanProblem:
     """Rows with labels for k classifiers that share their landmarks, or with targets."""
@@ -43,6 +54,7 @@ class SpanProblem:
     penalties: Float64Array  # (n_rows,), positive
     epsilon: float | None = None  # half the width of the tube of regression
     bias: float = 1.0  # see `Landmarks`
+    past: Past | None = None
 
     @classmethod
     def of(cls, problem: Problem, C: float) -> SpanProblem:

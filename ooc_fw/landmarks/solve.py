@@ -25,7 +25,7 @@ from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.columns import AnySpan, Columns, ColumnSpan
 from ooc_fw.landmarks.newton import Diagonal, Newton, Point, Preconditioner
-from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
+from ooc_fw.landmarks.passes import KeptValues, Passes, Past, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem, relative_target
 from ooc_fw.solver.plan import Plan, Session, lend_workers
@@ -90,7 +90,8 @@ class _Run(Surroundings):
         # An earlier model stays if the time is over before this one is certified. Without one, it
         # pays to exceed the limit a little.
         self.stays = warm is not None and warm.stays
-        self.gives_up = self.stays or not plan.grows
+        n_past = 0 if warm is None else warm.n_past
+        self.gives_up = self.stays or not (plan.grows or n_past)
         self.n_landmarks = plan.memory.landmarks
         self.newton: Newton | None = None  # on the rows of the last point
         self.point: Point | None = None  # the weights with which the run would end
@@ -100,7 +101,7 @@ class _Run(Surroundings):
             self.go_on_from(warm.work)
         given = None if warm is None else warm.rows
         self.linear = plan.linear
-        self.scope = "columns" if plan.linear else "span"
+        self.scope = "columns" if plan.linear else "chunk" if n_past else "span"
         if plan.linear:
             row_bytes = self.source.decoded_bytes / self.source.n_rows
             n_sample = column_sample(self.source.n_rows, self.source.n_features, row_bytes)
@@ -147,6 +148,9 @@ class _Run(Surroundings):
         # 3. Find weights for all rows, with a gradient from float64 kernel values in the end.
         newton = self._over_all_rows(newton)
         point = self._begin(newton, b)
+        if self.problem.past is not None:
+            self._minimise(newton, point, target, exact_below=0.1)
+            return Status.SAMPLED
         if not self.options.certify:
             self._minimise(newton, point, max(0.05, target))  # float32 values can reach 0.05
             return Status.SAMPLED
@@ -170,8 +174,19 @@ class _Run(Surroundings):
             b[:, : weights.shape[1]] = weights
         else:
             b = span.nearest(self._landmarks(pilot), weights)
+        if self.warm is not None and self.warm.n_past > 0:
+            self.problem = replace(self.problem, past=self._past(span, b))
         part = self.problem.part(self.sample.rows, self.sample.ids)
         return self._newton(span, kept, part, kept), b
+
+    def _past(self, span: Span, b: Float64Array) -> Past:
+        """What makes `b` the best weights for the rows that stand for past ones."""
+        assert self.warm is not None
+        ids = np.arange(self.warm.n_past)
+        part = self.problem.part(self.source.read(0, len(ids)), ids)
+        found = Passes(part, span.landmarks, None, self.report).gradient(b, exact=True)
+        _, square, _, _ = found.terms
+        return Past(b - span.solve(found.u), 0.5 * (span.inverse_norm(found.u) + square))
 
     def _choose_zero(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample with all columns, and the weights so far, or 0."""
@@ -340,7 +355,7 @@ class _Run(Surroundings):
 
     def _certify_stopped(self, status: Status) -> Status:
         """Certify the weights of a run that was stopped early; they may pass the test."""
-        if self.stays or status not in (Status.MAX_ITER, Status.TIME_LIMIT):
+        if self.stays or self.problem.past or status not in (Status.MAX_ITER, Status.TIME_LIMIT):
             return status
         newton, point = self.best
         if point.exact:
@@ -362,7 +377,7 @@ class _Run(Surroundings):
         """The result of the run, which ends with a status."""
         newton, point = self.best
         primal = dual = gap = None
-        if newton.passes.problem.n_rows == self.source.n_rows:
+        if newton.passes.problem.n_rows == self.source.n_rows and self.problem.past is None:
             primal = point.primal
             if point.exact:
                 primal, dual = certify_point(newton.span, point, self.problem)

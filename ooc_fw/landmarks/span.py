@@ -254,7 +254,11 @@ class Span:
         products = np.empty((len(self), len(other)))
         self.landmarks.engine.block(self.landmarks.exact, other.exact, products)
         products += other.bias
-        return np.asarray(cho_solve((self._factor, True), products @ b.T, check_finite=False).T)
+        return self.solve((products @ b.T).T)
+
+    def solve(self, u: Float64Array) -> Float64Array:
+        """G^-1 u for each row of `u`, shape (k, N)."""
+        return np.asarray(cho_solve((self._factor, True), u.T, check_finite=False).T)
 
     def times(self, b: Float64Array) -> Float64Array:
         """Gb for each row of `b`, shape (k, N)."""

@@ -37,6 +37,7 @@ _GAPS = {
     "columns": "gap",
     "span": "gap in the span",
     "sample": "gap on a sample",
+    "chunk": "gap over the last rows",
 }
 
 # Standard error may be None, closed, any object, or a pipe whose reader has gone.

@@ -122,7 +122,7 @@ class SolverState:
     sampled_gap: float | None = None  # over the rows last looked at; an estimate, no certificate
     certified_gap: float | None = None  # over all rows, from the last certificate
     # The sampled gap is that of rows drawn from "all", of all rows in the "span" of landmarks or in
-    # that of all "columns", or of a "sample" of the rows in such a span.
+    # that of all "columns", or of a "sample" or the last "chunk" of the rows in such a span.
     gap_scope: str = "all"
     n_active: int = 0  # vertices in the active set
     n_support: int = 0  # vertices with positive weight

@@ -139,7 +139,8 @@ train --stream people.csv --resume people.model.h5 -o new.h5 --gamma 1 => --gamm
 train --stream no-age.csv --resume people.model.h5 -o new.h5 => lacks column 'age'
 train --stream no-kind.csv --resume people.model.h5 -o new.h5 => no column 'kind' => --label
 train --stream fair-kind.csv --resume people.model.h5 -o new.h5 => row 1 of => label fair
-train --stream d.h5 --resume marks.h5 -o new.h5 => has no support vectors => train on all rows
+train --stream d.h5 --resume marks.h5 -o new.h5 --keep 30 => --keep is for models with support
+train --stream d.h5 --resume plain.h5 -o new.h5 --landmarks 30 => plain.h5 is exact and has no
 train --stream d.h5 --resume novel.h5 -o new.h5 => novelty => train on all rows
 train --stream d.h5 --resume numbers.h5 -o new.h5 => regression => train on all rows
 train --stream d.h5 --resume weighted.h5 -o new.h5 => has weights of rows

@@ -213,3 +213,29 @@ def test_the_time_limit_ends_a_stream(ooc_fw, tmp_path, small_blocks):
     none = tmp_path / "none.h5"
     outcome = ooc_fw("train", "--stream", data, "-o", none, "--max-time", "1e-9")
     assert (outcome.status, none.exists()) == (3, False)
+
+
+def test_landmark_models_begin_and_go_on(ooc_fw, here, table, write_text):
+    """A new model with landmarks, updates with more of them, and files that later rows update."""
+    parts = [
+        write_text(table.X[start : start + 70], table.y[start : start + 70]) for start in (0, 70)
+    ]
+    outcome = ooc_fw("train", "--stream", parts[0], "--landmarks", 20, "-o", "n.h5")
+    assert "20 landmarks; 70 rows read once" in outcome.done().err
+    assert "over the rows read last, not certified" in outcome.err
+    update = "train", "--stream", parts[1], "--resume", "n.h5", "-o"
+    for landmarks in (20, 40):
+        result = ooc_fw(*update, "u.h5", "--landmarks", landmarks, "--json").json()
+        assert (result["status"], result["n_support"]) == ("streamed", landmarks)
+        assert (result["certified_gap"], result["sampled_gap"] <= 2e-3) == (None, True)
+        model = load_model("u.h5")
+        assert (model.kind, model.n_rows, model.certified_gap) == ("landmarks", 140, None)
+        told = ooc_fw("info", "u.h5", "--json").json()
+        assert (told["gap_scope"], told["certified_gap"]) == ("chunk", None)
+    # A model that was trained as usual goes on, too.
+    ooc_fw("convert", parts[0], "old.h5").done()
+    ooc_fw("train", "old.h5", "--landmarks", 20, "-o", "n.h5").done()
+    assert ooc_fw(*update, "u.h5", "--json").json()["n_support"] == 20
+    ooc_fw("train", "old.h5", "--kernel", "linear", "-o", "n.h5").done()
+    ooc_fw(*update, "v.h5").assert_refused("n.h5 has weights of columns")
+    assert not Path("v.h5").exists()

@@ -49,8 +49,9 @@ SVC().partial_fit(X, y, [3]) => two classes or more, not 3
 SVC().partial_fit(X, y, [-7, 3, np.nan]) => the label of row 2 of classes is missing
 SVC().partial_fit(X[:1], y[:1], [-7, 3]) => gamma as a number
 SVC(class_weight="balanced").partial_fit(X, y, [-7, 3]) => takes no weights of rows or
-SVC(landmarks=30).partial_fit(X, y, [-7, 3]) => trains no landmark models
-SVC(landmarks=30).fit(X, y).set_params(landmarks=None).partial_fit(X, y) => cannot continue
+SVC(landmarks=30).fit(X, y).set_params(landmarks=None, exact=True).partial_fit(X, y) => exact
+SVC(kernel="linear").fit(X, y).partial_fit(X, y) => cannot continue a linear model
+SVC().fit(X, y).set_params(landmarks=30).partial_fit(X, y) => continue an exact model with landma
 SVC().fit(X, y, ones + positive).partial_fit(X, y) => takes no weights
 taught.partial_fit(but(X, (17, 1), np.inf), y) => row 17 holds a value in column 1
 taught.partial_fit(csr_matrix(but(X, (17, 1), np.nan)), y) => row 17 holds a value

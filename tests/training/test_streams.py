@@ -33,7 +33,7 @@ def big_problem():
 
 def open_stream(problem, keep=10_000, **options):
     options = {"C": problem.C, "tol": TOL} | options
-    return Stream(problem.kernel, 2, TrainOptions(**options), keep)
+    return Stream.new(problem.kernel, 2, TrainOptions(**options), keep)
 
 
 def learn(stream, chunks, callbacks=()):
@@ -209,3 +209,145 @@ def test_bound_and_penalty_may_change(problem, keep, C):
     other = SmallProblem(problem.kernel, problem.X, problem.y, C)
     stream = learn(stream.changed(TrainOptions(C=C, tol=TOL), 10_000), cut(other))
     assert assert_consistent(solution_of(stream), other).gap <= TOL
+
+
+# -- landmarks -------------------------------------------------------------------------------------
+
+
+def clouds(n_classes, n_rows=6000):
+    """Classes that overlap, in random order; and their places."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(n_classes, size=n_rows)
+    centres = rng.normal(size=(n_classes, 5))
+    return (centres[y] + 0.6 * rng.normal(size=(n_rows, 5))).astype(np.float32), y
+
+
+def spanned(n_classes, n_landmarks=60, **options):
+    options = {"C": 5.0, "landmarks": n_landmarks} | options
+    return Stream.new(RBF(gamma=0.3), n_classes, TrainOptions(**options), 10_000)
+
+
+def right(stream, X, y):
+    """Share of rows that the model gets right."""
+    model = stream.model(np.arange(stream.n_classes), None)
+    return np.mean(model.predict(X) == y)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_landmarks_learn_from_chunks_as_from_all_rows(n_classes):
+    X, y = clouds(n_classes)
+    test = slice(4000, None)
+    whole = spanned(n_classes).learn(rows_source(X[:4000], "all"), y[:4000])
+    stream = spanned(n_classes)
+    shares = []
+    for start in range(0, 4000, 400):
+        part = slice(start, start + 400)
+        stream = stream.learn(
+            rows_source(to_csr(X[part]) if start == 800 else X[part], "d"), y[part]
+        )
+        shares.append(right(stream, X[test], y[test]))
+        assert stream.landmarks.status is Status.STREAMED
+        assert (stream.landmarks.certified_gap, stream.landmarks.primal) == (None, None)
+    assert stream.n_rows == 4000
+    assert min(shares) >= shares[0] - 0.01
+    assert shares[-1] >= right(whole, X[test], y[test]) - 0.01
+    assert stream.landmarks.rows.max() < 400, "the landmarks are those of the first chunk"
+
+
+def test_an_update_has_the_least_sum_of_what_the_guide_names():
+    """The objective by brute force: in float64, without any code of the package."""
+    X, y = clouds(2, 900)
+    before = spanned(2, tol=1e-6).learn(rows_source(X[:600], "d"), y[:600])
+    after = before.learn(rows_source(X[600:], "d"), y[600:])
+    Z = before.landmarks.landmarks.astype(np.float64)
+    n = len(Z)
+
+    def values(rows):
+        squares = ((rows[:, None].astype(np.float64) - Z) ** 2).sum(axis=2)
+        return np.exp(-0.3 * squares) + 1
+
+    K = values(np.vstack([Z, X[600:]]))
+    G = K[:n] + before.landmarks.jitter * np.eye(n)
+    b0 = before.landmarks.beta[0]
+    labels = np.append(np.sign(K[:n] @ b0), 2 * y[600:] - 1)
+    C = np.append(np.full(n, 5.0 * 600 / (2 * n)), np.full(300, 5.0))
+
+    def pull(b, part):
+        slack = np.maximum(0, 1 - labels[part] * (K[part] @ b))
+        return K[part].T @ (C[part] * slack * labels[part])
+
+    origin = b0 - np.linalg.solve(G, pull(b0, slice(n)))
+
+    def objective(b, part=slice(None)):
+        slack = np.maximum(0, 1 - labels[part] * (K[part] @ b))
+        return 0.5 * (b - origin) @ G @ (b - origin) + 0.5 * (C[part] * slack**2).sum()
+
+    least = objective(b0, slice(n))
+    b = after.landmarks.beta[0]
+    best = b.copy()
+    for _ in range(50):  # Newton's method
+        inside = labels * (K @ best) < 1
+        H = G + (K[inside].T * C[inside]) @ K[inside]
+        best += np.linalg.solve(H, pull(best, slice(None)) - G @ (best - origin))
+    gap = (objective(b) - objective(best)) / (objective(b) - least)
+    assert -1e-9 <= gap <= after.landmarks.sampled_gap[0] + 1e-9 <= 1e-5
+    # Without new rows the weights before are the best ones.
+    np.testing.assert_allclose(pull(b0, slice(n)), G @ (b0 - origin), atol=1e-8)
+    assert objective(best) < 0.9 * objective(b0) + 0.1 * least
+
+
+def test_rows_beyond_the_margin_change_nothing():
+    X, y = clouds(2)
+    before = spanned(2).learn(rows_source(X[:3000], "d"), y[:3000])
+    model = before.model(np.arange(2), None)
+    values = model.decision_function(X[3000:])
+    clear = 3000 + np.flatnonzero(np.where(y[3000:] == 1, values, -values) > 1.01)
+    assert len(clear) > 100
+    after = before.learn(rows_source(X[clear], "d"), y[clear])
+    np.testing.assert_allclose(after.landmarks.beta, before.landmarks.beta, rtol=1e-6, atol=1e-6)
+    assert after.n_rows == 3000 + len(clear)
+
+
+def test_landmarks_are_added_for_a_class_that_comes_late():
+    X, y = clouds(3)
+    early, late = y[:3000] < 2, slice(3000, 4000)
+    before = spanned(3).learn(rows_source(X[:3000][early], "d"), y[:3000][early])
+    more = before.changed(TrainOptions(C=5.0, landmarks=120), 10_000)
+    after = more.learn(rows_source(X[late], "d"), y[late])
+    assert len(before.landmarks.rows) <= 60 < len(after.landmarks.rows) <= 120
+    places = after.landmarks.rows[after.landmarks.rows >= before.n_rows]
+    rows = X[late][places - before.n_rows]
+    np.testing.assert_array_equal(rows, to_dense(after.landmarks.landmarks)[-len(places) :])
+    assert right(after, X[4000:], y[4000:]) > right(before, X[4000:], y[4000:]) + 0.2
+    assert np.bincount(after.support_codes(), minlength=3)[2] > 0
+
+
+def test_a_signal_within_a_chunk_leaves_the_landmarks_as_they_were():
+    X, y = clouds(2)
+    before = spanned(2).learn(rows_source(X[:3000], "d"), y[:3000])
+
+    def stop(state):
+        raise KeyboardInterrupt(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        before.learn(rows_source(X[3000:], "d"), y[3000:], Session((stop,)))
+    assert signal_of(raised.value) == signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt):
+        before.learn(rows_source(X[3000:], "d"), y[3000:], Session((lambda state: False,)))
+
+
+def test_a_fitted_landmark_model_goes_on(caplog):
+    X, y = clouds(3)
+    own = FrankWolfeSVC(C=5, gamma=0.3, landmarks=60, random_state=0).fit(X[:3000], y[:3000])
+    before = own.score(X[5000:], y[5000:])
+    own.partial_fit(X[3000:4000], y[3000:4000]).partial_fit(X[4000:5000], y[4000:5000])
+    model = own.model_
+    assert (model.kind, model.status, model.n_rows) == ("landmarks", "streamed", 5000)
+    assert own.gap_scope_ == "chunk"
+    assert (model.certified_gap, own.certified_gap_, own.pairs_) == (None, None, [])
+    assert own.n_support_.sum() == len(own.support_)
+    assert own.score(X[5000:], y[5000:]) >= before - 0.01
+    assert model.certify(X[:5000], y[:5000]).gap_scope == "span"
+    own.set_params(max_time=1e-6).partial_fit(X[:100], y[:100])
+    assert "the time limit was over" in caplog.text
+    assert own.model_.status == "unsettled"
