@@ -39,9 +39,10 @@ from ooc_fw.solver.state import Callback, Status
 from ooc_fw.solver.surroundings import Deadline
 from ooc_fw.system.errors import InputError, OutOfTimeError, format_label, signal_of
 from ooc_fw.system.memory import OverLimitError
-from ooc_fw.training.choice import is_linear, plan_model
+from ooc_fw.training.choice import MANY_CLASSES, is_linear, plan_model
 from ooc_fw.training.fit import PART_TOL, Fit, fit, fit_part
 from ooc_fw.training.prepare import Weights, kernel_for, prepare, stored_weights
+from ooc_fw.training.samples import CLASS_ROWS
 from ooc_fw.training.tasks import fold_sizes, ordinary_rows, threshold_of
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class TuneOptions:
         """The first candidates, with gammas that suit the rows."""
         names = [*self.kernels]
         if (self.kernel, self.gammas) == ("auto", None) and self.by_columns("linear", options):
-            names.append("linear")
+            names.insert(0, "linear")  # it takes the least time
         usual = [0.1, 1.0, 10.0, 100.0]
         if self.task == "novelty":
             usual = [300 * C / source.n_rows for C in usual]
@@ -368,7 +369,7 @@ class _Search:
         """Try candidates on a sample, the best of them on larger samples, then their neighbours."""
         folds = self._folds()
         most = min(len(np.setdiff1d(self.learned, fold)) for fold in folds)
-        n_rows = min(most, _FIRST_ROWS)
+        n_rows = min(most, max(_FIRST_ROWS, CLASS_ROWS * (int(self.problem.row_classes.max()) + 1)))
         self.parts = [self._part(folds[0], n_rows)]
         # Train once with each kernel: the first training may compile, and would seem slow. Then a
         # few rows show what a training takes at least, in particular if there are many classes.
@@ -510,7 +511,8 @@ class _Search:
         options = replace(self.given, C=point.C, max_iter=None, max_time=left)
         columns = self.wanted.by_columns(point.kernel, options)
         if options.landmarks is None and not columns:
-            few = 2_000 if self.wanted.task == "regression" else None
+            many = part.problem.n_classifiers >= MANY_CLASSES and not options.exact
+            few = 2_000 if self.wanted.task == "regression" else 500 if many else None
             options = replace(options, landmarks=few, exact=few is None)
         started = time.perf_counter()
         problem = self._problem_of(point, part.problem)
@@ -659,12 +661,10 @@ class _Search:
         options = replace(self.given, C=best.C, gamma=best.gamma, max_time=left)
         problem = self._problem_of(best, self.problem)
         session = Session(self.callbacks)
-        free = not (options.exact or options.landmarks or self.wanted.task == "regression")
-        free = free and not self.wanted.by_columns(best.kernel, options)
         late = _REFIT_FACTOR * self._last_seconds(best) > left
         with suppress(OutOfTimeError, OverLimitError):
             # If an exact model of all rows takes too long, held-out rows choose another one.
-            exact = options.exact or (free and not late)
+            exact = options.exact or (fitted.model.kind == "exact" and not late)
             plan = plan_model(problem, replace(options, exact=exact), session)
             wanted = "exact: the time is expected to suffice"
             kind = wanted if exact and not options.exact else plan.kind

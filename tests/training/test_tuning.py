@@ -12,7 +12,7 @@ from ooc_fw.data.views import draw_parts
 from ooc_fw.options import TrainOptions
 from ooc_fw.problem import row_penalties
 from ooc_fw.system.errors import InputError, OutOfTimeError
-from ooc_fw.training import tasks, tuning
+from ooc_fw.training import choice, tasks, tuning
 from tests.support.reference import SmallProblem
 
 
@@ -356,3 +356,18 @@ def test_linear_candidates_have_weights_of_columns(short, task):
 def test_gamma_search_is_refused(data):
     with pytest.raises(InputError, match="leave out gamma"):
         tune(*data, gammas=["search"])
+
+
+def test_candidates_of_many_classes_have_landmarks_and_enough_rows_of_each(thirds, monkeypatch):
+    monkeypatch.setattr(tuning, "_FIRST_ROWS", 100)
+    monkeypatch.setattr(tuning, "CLASS_ROWS", 80)
+    for module in (tuning, choice):
+        monkeypatch.setattr(module, "MANY_CLASSES", 3)
+    monkeypatch.setattr(choice, "_MANY_SIDES", 0)
+    said = []
+    options = {"Cs": [1, 4], "gammas": [0.5], "max_time": 20}
+    found = tune(*thirds, **options, say=said.append)
+    assert "stage 1: 2 candidates on 240 rows" in said
+    assert (found.model.kind, found.best.n_support <= 338) == ("landmarks", True)
+    assert (found.model.predict(thirds[0]) == thirds[1]).mean() > 0.8
+    assert tune(*thirds, **options, exact=True).model.kind == "exact"
