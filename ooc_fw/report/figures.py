@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ooc_fw.report.runlog import Run
 
 PANELS = {
+    "work": ("share", "work done (%)", 0.01),
     "gap": ("sampled_gap", "relative gap", 1),
-    "support": ("n_support", "support vectors", 1),
+    "support": ("n_support", "vectors of the model", 1),
     "memory": ("rss_bytes", "resident memory (MiB)", 2**20),
 }
 """Panels of a run by name: column of the `Run`, label of the axis, unit."""
@@ -83,8 +84,11 @@ def _name(label: str) -> str:
 def draw_runs(runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS)) -> Figure:
     """Draw runs over time: one axes for each of `panels`, two side by side, with one legend.
 
-    `panels` are names in `PANELS`. Runs without progress events have no lines.
+    `panels` are names in `PANELS`; those of which the logs tell nothing are left out, unless it is
+    all of them. Runs without progress events have no lines.
     """
+    told = [name for name in panels if any(_tells(run, name) for run in runs)]
+    panels = told or panels
     handles: dict[str, Any] = {}
     with _drawing((3.6, 2.5), len(panels)) as (figure, all_axes):
         for ax, name in zip(all_axes, panels, strict=True):
@@ -99,14 +103,23 @@ def draw_runs(runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS)) -> Fig
     return figure
 
 
+def _tells(run: Run, panel: str) -> bool:
+    certified = panel == "gap" and run.tells("certified_gap")
+    return certified or run.tells(PANELS[panel][0])
+
+
 def _draw_run(ax: Any, name: str, run: Run) -> None:
     """Draw one run; a single event becomes a dot."""
     field, _, unit = PANELS[name]
     x = run.columns["elapsed_s"]
     marker = "o" if run.n_events == 1 else None
     (line,) = ax.plot(x, run.columns[field] / unit, marker=marker, label=_name(run.label))
+    for time_s, part in run.marks:
+        ax.axvline(time_s, color=line.get_color(), linewidth=0.6)
+        at = {"xycoords": ("data", "axes fraction"), "va": "bottom", "ha": "center"}
+        ax.annotate(part, (time_s, 1.0), fontsize="small", **at)
     gaps = run.columns["certified_gap"]
-    if name == "gap" and (gaps == gaps).any():  # if not all of them are NaN
+    if name == "gap" and run.tells("certified_gap"):
         look = {"linestyle": ":", "marker": "*", "markersize": 9, "markevery": [run.n_events - 1]}
         ax.plot(x, gaps, color=line.get_color(), label="certified gap", **look)
     limits = {"gap": ("tolerance", run.tolerance), "memory": ("memory limit", run.memory_limit)}

@@ -122,30 +122,39 @@ class Progress(Waiting):
     ) -> None:
         super().__init__("the first step", quiet=quiet, in_place=in_place)
         self._log = log
-        self._share_before: float | None = None  # share of the work that an earlier run did
+        # When a run first told its share of the work, and that share: an earlier run did it.
+        self._first: tuple[float, float] | None = None
         self.callbacks: list[Callback] = [] if quiet else [self._show]
         if log is not None:
             self.callbacks.append(log)
 
     def _show(self, state: SolverState) -> None:
-        several = f"{state.n_finished} of {state.n_classifiers} classifiers, "
+        parts = []
+        if state.n_classifiers > 1:
+            parts.append(f"{state.n_finished} of {state.n_classifiers} classifiers")
         if state.n_stages > 1:
-            several += f"stage {state.stage} of {state.n_stages}, "
-        if state.share is not None and self._share_before is None:
-            self._share_before = state.share
-        if state.share is not None and state.share > (self._share_before or 0.0):
-            own = state.share - (self._share_before or 0.0)
-            left = (time.perf_counter() - self.started) * (1 - state.share) / own
-            several += f"{state.share:.0%} done, about {max(1, round(left))} s left, "
-        parts = [several * (state.n_classifiers > 1) + state.phase]
-        if state.sweep_fraction is not None:
-            parts[0] += f" {state.sweep_fraction:.0%}"
+            parts.append(f"stage {state.stage} of {state.n_stages}")
+        if state.share is not None:
+            parts += self._time_left(state.share)
+        fraction = state.sweep_fraction
+        parts.append(state.phase if fraction is None else f"{state.phase} {fraction:.0%}")
         if state.sampled_gap is not None:
             parts.append(f"{_GAPS[state.gap_scope]} {format_gap(state.sampled_gap)}")
         if state.n_support:
             vectors = "support vectors" if state.gap_scope == "all" else "landmarks"
             parts.append(f"{state.n_support:,} {vectors}")
         self.line = ", ".join(parts)
+
+    def _time_left(self, share: float) -> list[str]:
+        """Words for the share of the work that is done, and for the time that the rest takes."""
+        now = time.perf_counter()
+        if self._first is None or share < self._first[1]:
+            self._first = now, share
+        began, before = self._first
+        if share == before:
+            return []
+        left = (now - began) * (1 - share) / (share - before)
+        return [f"{share:.0%} done", f"about {max(1, round(left))} s left"]
 
     def end(self, result: Mapping[str, Any]) -> None:
         """Log the end of the run."""

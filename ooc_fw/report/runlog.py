@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ from ooc_fw.system.errors import InputError
 
 @dataclass
 class Run:
-    """One run; numbers that are missing in the log are NaN."""
+    """One run; numbers that are missing in the log are NaN.
+
+    Gaps of several classifiers are the worst one, and their support vectors are counted together.
+    """
 
     label: str  # unique name of the run
     columns: dict[str, Float64Array]  # numbers of the progress events; times since the run began
+    marks: Sequence[tuple[float, str]] = ()  # times at which a part of the run begins, and its name
     tolerance: float | None = None  # tolerance of the relative gap; None if tol is for another gap
     memory_limit: float | None = None  # bytes that the run was allowed, or None if unknown
 
@@ -32,6 +37,10 @@ class Run:
     def n_events(self) -> int:
         """Number of progress events."""
         return len(self.columns["elapsed_s"])
+
+    def tells(self, name: str) -> bool:
+        """Whether a column has numbers other than 0."""
+        return bool(np.nan_to_num(self.columns[name]).any())
 
 
 def read_runs(logs: Sequence[str | Path]) -> list[Run]:
@@ -61,15 +70,50 @@ def read_runs(logs: Sequence[str | Path]) -> list[Run]:
 def _run(label: str, events: Sequence[dict[str, Any]]) -> Run:
     options = events[0]["options"]
     end = events[-1]
-    progress = [event for event in events if event["event"] == "progress"]
+    progress = _of_one_run([event for event in events if event["event"] == "progress"])
+    of_objective = end.get("objective_gap")
     if progress and "certified_gap" in end:  # the last event lacks the gap found at the end
-        progress[-1] = progress[-1] | {"certified_gap": end["certified_gap"]}
-    names = "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
+        last = end["certified_gap"] if of_objective is None else of_objective
+        progress[-1] = progress[-1] | {"certified_gap": last}
+    names = "share", "elapsed_s", "sampled_gap", "certified_gap", "n_support", "rss_bytes"
     columns = {name: _column(progress, name) for name in names}
     tolerance = options["tol"] if options["stopping"] == "relative" else None
-    if tolerance and (end.get("kind") in ("landmarks", "linear") or options.get("landmarks")):
+    if tolerance and (of_objective is not None or options.get("landmarks")):
         tolerance = relative_target(tolerance)
-    return Run(label, columns, tolerance, options.get("memory_limit"))
+    return Run(label, columns, _marks(progress), tolerance, options.get("memory_limit"))
+
+
+def _of_one_run(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Progress events of several classifiers as those of one run; others as they are."""
+    n_classifiers = max((event.get("n_classifiers", 1) for event in events), default=1)
+    if n_classifiers == 1:
+        return [*events]
+    gaps = np.full(n_classifiers, np.nan)
+    sizes = np.zeros(n_classifiers)
+    stage = 1
+    found = []
+    for event in events:
+        if event["stage"] != stage:
+            gaps[:] = np.nan
+            stage = event["stage"]
+        k = event["classifier"]
+        known = [event[name] for name in ("certified_gap", "sampled_gap")]
+        gaps[k] = next((gap for gap in known if gap is not None), np.nan)
+        sizes[k] = event["n_support"]
+        told = {"sampled_gap": np.fmax.reduce(gaps), "certified_gap": None}
+        found.append(event | told | {"n_support": sizes.sum()})
+    return found
+
+
+def _marks(events: Sequence[dict[str, Any]]) -> list[tuple[float, str]]:
+    """Times at which a stage begins, or a pass over all rows after those over a sample."""
+    marks = []
+    for before, event in pairwise(events):
+        if event.get("stage", 1) > before.get("stage", 1):
+            marks.append((event["elapsed_s"], f"stage {event['stage']}"))
+        elif before.get("gap_scope") == "sample" != event.get("gap_scope"):
+            marks.append((event["elapsed_s"], "all rows"))
+    return marks
 
 
 def _column(events: Sequence[dict[str, Any]], name: str) -> Float64Array:

@@ -76,6 +76,10 @@ _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were
 _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
 _SURE = 0.7  # share of what a certificate allows at which an estimate is worth a pass
 _WALK_STEPS = 64  # most steps from one report to the next
+# Shares of the work that are done once looks have seen all rows, and before and after a pass.
+_AFTER_LOOKS = 0.65
+_BEFORE_PASS = 0.85
+_AFTER_PASS = 0.95
 
 
 def solve(
@@ -391,7 +395,16 @@ class _Loop(Run):
         self.progress.objective = active.rho / 2
         self.progress.n_active = len(active)
         self.progress.n_support = len(active.support)
+        if self.rule.takes_many and self.blocks is None:
+            self.progress.share = max(self.progress.share or 0.0, self._share_done())
         return self.progress.without_bias(self.problem.bias_share)
+
+    def _share_done(self) -> float:
+        """About the share of the work that is done, if blocks of rows do not take the steps."""
+        fraction = self.progress.sweep_fraction
+        if self.progress.phase is not Phase.CERTIFY or fraction is None:
+            return _AFTER_LOOKS / self.oracle.growth
+        return _BEFORE_PASS + (_AFTER_PASS - _BEFORE_PASS) * fraction
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
         """Add the worst rows of a pass; False if none of them is surely a new violator."""

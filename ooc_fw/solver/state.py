@@ -115,7 +115,7 @@ class SolverState:
     n_finished: int = 0  # how many of several binary classifiers are finished
     stage: int = 1  # of the training of several binary classifiers, each with more rows
     n_stages: int = 1
-    share: float | None = None  # about the share of the work of all classifiers that is done
+    share: float | None = None  # about the share of the work of the run that is done
     phase: Phase = Phase.START  # what the run is doing
     iteration: int = 0  # steps taken so far
     objective: float = float("nan")  # rho / 2; NaN before there are weights

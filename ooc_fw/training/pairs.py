@@ -183,6 +183,7 @@ class _Training:
         self.n_rows = np.array([counts[a] + counts[b] for a, b in self.pairs])
         self.work = self.n_rows**WORK_POWER / (self.n_rows**WORK_POWER).sum()
         self.done = float(self.work[[*final]].sum())
+        self.running: dict[int, float] = {}  # work that is done for pairs in training
         self.stopped = False  # whether a callback asked for the end
         self.one_at_a_time = threading.RLock()  # for callbacks and checkpoints
         self.means: ClassMeans | None = None  # made if a pair has no other weights
@@ -484,6 +485,7 @@ class _Training:
             self.solutions[k] = solution
             self.done += float(self.work[k])
             self._tell(k, state)
+            del self.running[k]
             checkpoint = self.session.checkpoint
             if checkpoint is not None and checkpoint.is_due:
                 checkpoint.save(self._so_far)
@@ -501,14 +503,16 @@ class _Training:
         state.n_stages = self.stage.n_stages
         with self.one_at_a_time:
             state.n_finished = len(self.solutions)
+            self.running[k] = float(self.work[k]) * (state.share or 0.0)
             state.share = self._share()
             answers = [callback(state) for callback in self.session.callbacks]
             self.stopped |= any(answer is False for answer in answers)
             return not self.stopped
 
     def _share(self) -> float:
-        """Share of the work of the run that is done, in finished pairs."""
-        return self.stage.begin + self.done * (self.stage.end - self.stage.begin)
+        """Share of the work of the run that is done."""
+        done = self.done + sum(self.running.values())
+        return self.stage.begin + done * (self.stage.end - self.stage.begin)
 
     def why_over(self) -> Status | None:
         """Why the remaining classifiers are not trained; None while training goes on."""

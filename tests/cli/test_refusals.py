@@ -217,7 +217,7 @@ importance m.h5 d.h5 --figure new.doc => .png
 importance m.h5 d.txt => ooc-fw convert
 plot d.h5 -o new.png => it has no events of a training run
 plot run.log -o new.jpg => has to end in .png, .svg or .pdf
-plot run.log --panels gap,size => --panels knows gap, support
+plot run.log --panels gap,size => --panels knows work, gap, support
 """
 
 FLAG = r"(?<![\w-])--[a-z][a-z0-9-]*"

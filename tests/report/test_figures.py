@@ -20,18 +20,19 @@ from ooc_fw.system.errors import InputError
 
 
 def make_run(label="run.jsonl", n=20, **limits):
-    """A run of `n` events, of which the last is of a pass."""
+    """A run of `n` events, of which the last is of a pass; it does not tell its share of work."""
     steps = np.arange(n, dtype=np.float64)
     certified = np.full(n, np.nan)
     certified[n - 1 :] = 5e-4
     numbers = {"elapsed_s": steps, "sampled_gap": 0.5**steps, "certified_gap": certified}
-    return Run(label, numbers | {"n_support": 5 * steps, "rss_bytes": steps}, **limits)
+    numbers |= {"n_support": 5 * steps, "rss_bytes": steps, "share": np.full(n, np.nan)}
+    return Run(label, numbers, **limits)
 
 
 def test_all_panels_of_one_run(tmp_path):
     figure = draw_runs([make_run(tolerance=1e-3, memory_limit=4e8)])
     axes = [ax for ax in figure.axes if ax.axison]
-    assert [ax.get_ylabel() for ax in axes] == [label for _, label, _ in PANELS.values()]
+    assert [ax.get_ylabel() for ax in axes] == [label for _, label, _ in PANELS.values()][1:]
     assert [ax.get_yscale() for ax in axes] == ["log", "linear", "linear"]
     sampled, certified, tolerance = axes[0].lines
     np.testing.assert_array_equal(sampled.get_xdata(), np.arange(20))
@@ -40,6 +41,11 @@ def test_all_panels_of_one_run(tmp_path):
     assert set(tolerance.get_ydata()) == {1e-3}
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["run.jsonl", "certified gap", "tolerance", "memory limit"]
+    run = make_run(n=5, marks=[(3.0, "stage 2")])
+    run.columns["share"] = np.linspace(0.0, 1.0, 5)
+    figure = draw_runs([run])
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [0.0, 25.0, 50.0, 75.0, 100.0]
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["stage 2"] * 4
     save(draw_runs([make_run(n=1), make_run(n=0)], ["gap", "memory"]), tmp_path / "f.svg")
     assert (tmp_path / "f.svg").read_text().startswith("<?xml")
 

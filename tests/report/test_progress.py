@@ -55,7 +55,7 @@ def test_a_line_says_phase_gap_and_size_of_the_model():
     assert progress.line == "1 of 3 classifiers, train 60%"
     several = {"n_classifiers": 3, "stage": 2, "n_stages": 3}
     callback(make_state(**several, share=0.2))
-    progress.started = time.perf_counter() - 30
+    progress._first = time.perf_counter() - 30, 0.2
     callback(make_state(**several, n_finished=2, share=0.5))
     words = "2 of 3 classifiers, stage 2 of 3, 50% done, about 50 s left, train"
     assert progress.line == words
@@ -241,6 +241,26 @@ def test_the_last_gap_is_that_of_the_end(tmp_path):
     lines = [progress_line(t, certified_gap=0.3) for t in (1.0, 2.0)]
     (run,) = read(tmp_path / "log", START, *lines, '{"event": "end", "certified_gap": 0.2}\n')
     assert run.columns["certified_gap"].tolist() == [0.3, 0.2]
+
+
+def test_several_classifiers_are_one_run(tmp_path):
+    """With the worst gap that is known, all vectors, and a mark where a stage begins."""
+    several = {"n_classifiers": 2, "certified_gap": None}
+    first = several | {"classifier": 0, "stage": 1, "n_support": 10, "sampled_gap": 0.5}
+    other = several | {"classifier": 1, "stage": 1, "n_support": 5, "sampled_gap": 0.2}
+    final = first | {"stage": 2, "n_support": 12, "sampled_gap": None, "certified_gap": 0.3}
+    lines = [progress_line(t, **one) for t, one in enumerate((first, other, final), 1)]
+    end = '{"event": "end", "certified_gap": 0.4, "objective_gap": 0.1}\n'
+    (run,) = read(tmp_path / "log", START, *lines, end)
+    np.testing.assert_array_equal(run.columns["sampled_gap"], [0.5, 0.5, 0.3])
+    np.testing.assert_array_equal(run.columns["certified_gap"], [np.nan, np.nan, 0.1])
+    assert run.columns["n_support"].tolist() == [10, 15, 17]
+    assert run.marks == [(3, "stage 2")]
+    assert run.tolerance == relative_target(1e-3)
+    assert not run.tells("share")
+    lines = [progress_line(t, gap_scope=scope) for t, scope in ((1, "sample"), (2, "span"))]
+    (run,) = read(tmp_path / "log", START, *lines)
+    assert run.marks == [(2, "all rows")]
 
 
 NO_LOGS = (
