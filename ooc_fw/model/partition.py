@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ooc_fw.data.opening import open_dataset
-from ooc_fw.data.rows import Int64Array, take_rows
+from ooc_fw.data.rows import Int64Array, narrow_type, take_rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
 from ooc_fw.data.views import PairSource
@@ -95,12 +95,13 @@ def _write_classes(
     from ooc_fw.convert.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
 
     source = problem.source
+    dtype = narrow_type(source.dtype)
     n_stored = source.decoded_bytes // 8 if source.sparse else 0
     with ExitStack() as files:
         writers = []
         for code, ids in enumerate(rows):
             shape = len(ids), source.n_features
-            layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling())
+            layout = Layout(*shape, n_stored, source.sparse, source.name, Scaling(), dtype)
             writer = DatasetWriter(folder / f"{code}.h5", layout)
             writers.append(files.enter_context(writer))
         for start, block in iter_blocks(source, 0, source.n_rows):

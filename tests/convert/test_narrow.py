@@ -98,11 +98,14 @@ def test_rows_and_facts_equal_those_of_float32(tmp_path, dtype, options):
 
 @pytest.mark.parametrize("options", [{}, {"scale": "standard"}, {"normalize": True}])
 @pytest.mark.parametrize("landmarks", [None, 40])
-def test_the_model_is_that_of_float32(tmp_path, options, landmarks):
+def test_the_model_is_that_of_float32(tmp_path, monkeypatch, options, landmarks):
+    """For any size of chunks, too."""
     X, y = counts()
     labels = write_npy(tmp_path / "y.npy", y)
     values = []
-    for kind in ("f4", "u1", "f2"):
+    for kind, chunk_bytes in (("f4", 2 << 20), ("u1", 2 << 20), ("f2", 400)):
+        monkeypatch.setattr("ooc_fw.convert.writer.CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr("ooc_fw.data.converted.STRETCH_BYTES", chunk_bytes // 4)
         inputs = [write_npy(tmp_path / f"{kind}.npy", X.astype(kind))]
         convert_files(inputs, tmp_path / f"{kind}.h5", labels=labels, **options)
         own = FrankWolfeSVC(C=5, landmarks=landmarks, random_state=0).fit(tmp_path / f"{kind}.h5")

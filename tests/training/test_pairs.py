@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ooc_fw import Status, TrainOptions, make_kernel, open_dataset
 from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.model.machines import class_pairs, union_of_rows
+from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.training.fit import fit
@@ -104,6 +105,20 @@ def test_rows_of_a_file_are_read_once_and_may_be_held_on_disk(write, in_ram, tmp
             np.testing.assert_array_equal(pair.solution.rows, in_array.solution.rows)
             np.testing.assert_array_equal(pair.solution.alpha, in_array.solution.alpha)
     assert list(scratch.iterdir()) == []
+
+
+def test_rows_of_bytes_are_bytes_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("ooc_fw.model.partition._RAM_BYTES", 0)
+    X, problem = make_classes(0)
+    X = (10 * np.abs(X)).astype(np.uint8)
+    np.save(tmp_path / "X.npy", X)
+    with (
+        open_dataset(tmp_path / "X.npy") as source,
+        partition_classes(replace(problem, source=source)) as partition,
+    ):
+        for rows, own in zip(partition.rows, partition.sources, strict=True):
+            assert own.dtype == np.uint8
+            np.testing.assert_array_equal(own.read(0, own.n_rows), X[rows])
 
 
 def test_values_within_a_class_are_computed_once_for_all_its_pairs():
