@@ -21,7 +21,7 @@ from ooc_fw.data.rows import (
     take_rows,
 )
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.data.sources import CHUNK_BYTES, RowSource, span_of, split_spans
+from ooc_fw.data.sources import CHUNK_BYTES, RowSource, block_slices, span_of, split_spans
 from ooc_fw.system.errors import InputError, format_words
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,10 @@ class ScaledSource(WholeSource):
         self.recipe = ScaledSource, (source, scaling)
 
     def _fetch(self, start: int, stop: int) -> Rows:
-        return self.scaling.apply(self.source.read(start, stop, exact=True), self.n_features)
+        # In blocks, since raw rows may be wider and are in memory beside the scaled ones.
+        blocks = block_slices(self.source, start, stop) or [(start, stop)]
+        raw = (self.source.read(*block, exact=True) for block in blocks)
+        return concat_rows([self.scaling.apply(rows, self.n_features) for rows in raw])
 
 
 class ColumnSource(WholeSource):
