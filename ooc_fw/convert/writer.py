@@ -25,7 +25,7 @@ from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, Int64Array, Rows, narro
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource, iter_blocks
 from ooc_fw.data.statistics import add_sums, statistics_of
-from ooc_fw.data.views import ScaledSource
+from ooc_fw.data.views import ScaledSource, SubsetSource
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.files import atomic_path, flush_to_disk
 
@@ -304,17 +304,17 @@ def split(
     elif source.has_labels:
         classes = read_classes(source)
         numbers = classes.numbers
-    scaling = source.scaling or Scaling()
+    stored = source
     if isinstance(source, ScaledSource) and narrow_type(source.source.dtype) != FLOAT32:
-        source = source.source  # the parts are scaled when they are read, too
+        stored = source.source  # the parts are scaled when they are read, too
     layout = Layout(
         n_rows=source.n_rows,
         n_features=source.n_features,
-        n_stored=source.decoded_bytes // 8,  # at least the number of stored values
-        sparse=source.sparse,
+        n_stored=stored.decoded_bytes // 8,  # at least the number of stored values
+        sparse=stored.sparse,
         source=os.path.basename(source.name),
-        scaling=scaling,
-        dtype=narrow_type(source.dtype),
+        scaling=source.scaling or Scaling(),
+        dtype=narrow_type(stored.dtype),
         compression=compression,
         shuffled=bool(source.shuffled),
         label_names=None if classes is None or numbers is not None else classes.names,
@@ -330,8 +330,9 @@ def split(
             if reports:  # the features of the second part do not depend on its own labels
                 part.beside.pop("categories", None)
             own = replace(layout, n_rows=part.n_rows, table=part.table)
-            with part, DatasetWriter(path, own) as writer:
-                for start, rows in iter_blocks(part, 0, part.n_rows):
+            raw = part if stored is source else SubsetSource(stored, part.rows)
+            with part, raw, DatasetWriter(path, own) as writer:
+                for start, rows in iter_blocks(raw, 0, part.n_rows):
                     here = slice(start, start + len(rows))
                     beside = {name: values[here] for name, values in part.beside.items()}
                     if classes is not None:

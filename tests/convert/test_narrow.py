@@ -116,6 +116,20 @@ def test_the_model_is_that_of_float32(tmp_path, monkeypatch, options, landmarks)
     np.testing.assert_array_equal(values[0], values[2])
 
 
+def test_parts_have_the_labels_that_are_given(tmp_path):
+    X, y = counts()
+    inputs = [write_npy(tmp_path / "X.npy", X.astype(np.uint8))]
+    labels = write_npy(tmp_path / "y.npy", y)
+    convert_files(inputs, tmp_path / "X.h5", labels=labels, scale="standard")
+    others = 5 + np.arange(len(y)) % 3
+    with open_dataset(tmp_path / "X.h5", others) as source:
+        split(source, np.arange(100), [tmp_path / "train.h5", tmp_path / "test.h5"])
+        expected = source.labels(0, 500)
+    for part, own in (("test", expected[:100]), ("train", expected[100:])):
+        with open_dataset(tmp_path / f"{part}.h5") as found:
+            np.testing.assert_array_equal(found.labels(0, len(own)), own)
+
+
 def test_the_file_is_as_small_as_its_input(tmp_path):
     """Rows of bytes stay dense unless sparse rows take less than half as much."""
     for share, is_sparse in ((0.2, False), (0.05, True)):
