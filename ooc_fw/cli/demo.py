@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from ooc_fw._core.loading import Compilation
 from ooc_fw._core.steps import weigh_rows
 from ooc_fw.cli import common
@@ -101,3 +103,5 @@ def _write_classes() -> None:
         Path(name).write_bytes(b"\n".join(lines) + b"\n")
     cells = "\n".join(f'"{k % 7}","{k % 3}.5","{"ab"[k % 2]}"' for k in range(300))
     Path("rows.csv").write_text(f"a,b,y\n{cells}\n")
+    np.save("bytes.npy", (np.arange(300) % 7).astype(np.uint8)[:, None])
+    np.save("labels.npy", np.arange(300) % 2)
