@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.certificate.sweep import Search, _blocks
+from ooc_fw.certificate.sweep import _blocks
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sampling import Sampler
 from ooc_fw.data.views import SubsetSource
@@ -42,10 +42,9 @@ def test_rows_at_the_end_are_read_by_their_numbers(tmp_path):
         np.testing.assert_array_equal(part.row_ids(1, 4), [8, START, START + 1])
         support, labels = np.array([3, N_ROWS - 4]), np.broadcast_to(np.int8(1), N_ROWS)
         problem = SimpleNamespace(source=source, labels=labels)
-        *_, last = _blocks(problem, 1.0, support, Search(1e-3))  # of a certificate
-        places, ids = last.others()
-        np.testing.assert_array_equal(ids[-4:], N_ROWS - np.array([5, 3, 2, 1]))
-        np.testing.assert_array_equal(last.read(source)[places[-4:]], X[[-5, -3, -2, -1]])
+        *_, last = _blocks(problem, 1.0, support)  # of a certificate
+        assert (last.stop, (last.start + last.support).tolist()) == (N_ROWS, [N_ROWS - 4])
+        np.testing.assert_array_equal(source.read(last.start, last.stop)[-4:], X[-4:])
 
 
 @pytest.mark.parametrize("chunk_rows", [None, 64])
