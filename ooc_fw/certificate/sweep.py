@@ -54,10 +54,10 @@ class Certificate:
     # objective of w / rho, or of a multiple of it, and at least the dual one.
     primal: float
     dual: float
-    # Rows with g < rho (1 - tol). If a row is so near this threshold that float32 values cannot
-    # tell, it may be missed or counted. The worst row is always told right.
-    n_violators: int
-    worst: Int64Array  # the worst violators: increasing row numbers
+    # Increasing numbers of the worst violators: rows with g < rho (1 - tol). If a row is so near
+    # this threshold that float32 values cannot tell, it may be missed or counted. The worst row is
+    # always told right.
+    worst: Int64Array
 
     @property
     def objective_gap(self) -> float:
@@ -220,7 +220,6 @@ class _Findings:
 
     least: float  # least float64 gradient; infinite if all rows are above the support
     rounding: float  # bound on its error
-    n_violators: int
     losses: Float64Array  # of all rows: see `_Objective`
     # The worst violators outside the support, in increasing order, and their gradients.
     worst: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -233,7 +232,6 @@ class _Findings:
         return _Findings(
             min(self.least, block.least),
             max(self.rounding, block.rounding),
-            self.n_violators + block.n_violators,
             self.losses + block.losses,
             *_least(ids, grads, n_worst),
         )
@@ -288,7 +286,7 @@ def _sweep_block(
     rows = source.read(block.start, block.stop)
     others = np.delete(np.arange(len(rows)), block.support)
     if len(others) == 0:
-        return _Findings(math.inf, 0.0, 0, np.zeros(len(_MULTIPLES)))
+        return _Findings(math.inf, 0.0, np.zeros(len(_MULTIPLES)))
     if len(others) < len(rows):
         rows = take_rows(rows, others)
     y = block.labels[others]
@@ -318,7 +316,7 @@ def _sweep_block(
     ids = block.start + others[violators]
     worst, worst_grads = _least(ids, grad[violators], target.n_worst)
     losses = target.objective.losses(grad - error, penalties)
-    return _Findings(least, rounding, len(violators), losses, worst, worst_grads)
+    return _Findings(least, rounding, losses, worst, worst_grads)
 
 
 def certify(
@@ -384,8 +382,7 @@ def certify(
     losses = objective.losses(plain - of_plain, weights.C)
     if problem.penalties is None and isinstance(weights.C, np.ndarray):
         losses[:] = math.inf  # nobody knows the penalties of the other rows
-    n_violators = int(np.count_nonzero(grad < threshold))
-    findings = _Findings(least, rounding, n_violators, losses)
+    findings = _Findings(least, rounding, losses)
     blocks = _blocks(problem, penalties, row_ids)
     rows_seen = 0
     # The engine has threads of its own; one block is read and prepared while another is searched.
@@ -434,7 +431,7 @@ def certificate_of_all(
     of_plain = rounding + 2 * FLOAT64_UNIT * float(np.abs(grad).max())
     objective = _Objective.near(_rho(alpha, slack, grad), bias_share, 0.0, len(alpha))
     losses = objective.losses(grad - slack - of_plain, penalties)
-    findings = _Findings(float(grad.min()), rounding, 0, losses)
+    findings = _Findings(float(grad.min()), rounding, losses)
     return _certificate(alpha, slack, grad, findings, objective)
 
 
@@ -471,7 +468,6 @@ def _certificate(
         rho=rho,
         primal=primal,
         dual=dual,
-        n_violators=findings.n_violators,
         worst=findings.worst,
     )
 

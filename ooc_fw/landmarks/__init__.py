@@ -23,7 +23,6 @@ class LandmarkSolution(Work):
     dual: Float64Array | None  # (k,): lower bounds on the least P; None without a certificate
     certified_gap: Float64Array | None  # (k,): bounds on (P - D*) / P, from float64 kernel values
     sampled_gap: Float64Array | None  # (k,): the gaps from float32, or over the sample alone
-    sweep_seconds: float | None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -282,7 +281,6 @@ class Passes:
         self.landmarks = landmarks
         self._workers = Workers(1) if workers is None else workers
         self._on_block = on_block
-        self.exact_seconds = 0.0  # time of the last gradient from float64 kernel values
         in_unit = landmarks.engine.kernel.shift_invariant
         self._kept = kept if in_unit and self._workers.client is None else None
 
@@ -301,7 +299,6 @@ class Passes:
         terms = np.zeros((4, len(b)))
         error = largest = 0.0
         depth = 0
-        began = time.perf_counter()
         for block, found in self._map(_gradient, blocks, b, problem.epsilon, exact):
             if self._kept is not None and block.kept is not None:
                 self._kept.filled.add(block.start)
@@ -311,8 +308,6 @@ class Passes:
             error = max(error, found.error)
             largest = max(largest, found.largest)
             depth = max(depth, found.depth)
-        if exact:
-            self.exact_seconds = time.perf_counter() - began
         return Gradient(u, terms, decisions, error, largest, depth + len(blocks))
 
     def hessian_product(

@@ -393,7 +393,6 @@ class _Run(Surroundings):
             dual=dual,
             certified_gap=gap,
             sampled_gap=point.gap,
-            sweep_seconds=newton.passes.exact_seconds if gap is not None else None,
             **vars(Work.of(self.progress, self.source.n_rows, len(newton.span))),
         )
 

@@ -77,7 +77,7 @@ _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that 
 _SURE = 0.7  # share of what a certificate allows at which an estimate is worth a pass
 _WALK_STEPS = 64  # most steps from one report to the next
 # Shares of the work that are done once looks have seen all rows, and before and after a pass.
-_AFTER_LOOKS = 0.65
+_AFTER_LOOKS = 0.6
 _BEFORE_PASS = 0.85
 _AFTER_PASS = 0.95
 
@@ -522,6 +522,5 @@ class _Loop(Run):
             pair_gap=None if certificate is None else certificate.pair_gap,
             primal=None if bounds is None else bounds[0],
             dual=None if bounds is None else bounds[1],
-            sweep_seconds=self.sweep_seconds,
             signal=self.interrupt.noted if status is Status.INTERRUPTED else None,
         )

@@ -89,7 +89,6 @@ class Run(Surroundings):
         self.n_scanned = 0  # rows behind the last proposal; 0 if the weights have changed since
         self.worst = -1  # the worst of these rows, see `Candidates`
         self.certificate: Certificate | None = None  # for the current weights
-        self.sweep_seconds: float | None = None  # time of the last pass over all rows
         self.trust_steps()
 
     def trust_steps(self) -> None:
@@ -265,7 +264,6 @@ class Run(Surroundings):
                 self.problem, self.engine, weights, search, on_rows, self.workers
             )
         self.progress.sweep_fraction = None
-        self.sweep_seconds = time.perf_counter() - started
         return certificate
 
     def polish(self, gap: float) -> None:

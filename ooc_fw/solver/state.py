@@ -210,6 +210,5 @@ class Solution(Work):
     # and the dual one. No model is better by more than (primal - dual) / primal.
     primal: float | None = None
     dual: float | None = None
-    sweep_seconds: float | None = None  # time of the last pass over all rows
     signal: int | None = None  # number of the signal that interrupted the run
     penalties: Float64Array | None = None  # (n_support,), if rows have their own penalties

@@ -429,7 +429,6 @@ def _span_solution(model: Model) -> LandmarkSolution:
         dual=None,
         certified_gap=None,
         sampled_gap=None,
-        sweep_seconds=None,
         **vars(Work.of(SolverState(), 1, 1)),
     )
 

@@ -62,7 +62,7 @@ def test_gap_and_rho_are_those_without_the_bias(data, X, C, seed):
 
 def test_bound_without_the_bias_includes_all_rounding():
     """rho may err by half of the rounding, in the worse direction."""
-    known = {"pair_gap": 0.1, "n_violators": 0, "worst": np.zeros(0, dtype=np.int64)}
+    known = {"pair_gap": 0.1, "worst": np.zeros(0, dtype=np.int64)}
     known |= {"primal": 1.0, "dual": 1.0}
     own = Certificate(certified_gap=0.01 + 2e-5, rounding=2e-5, rho=1.001, objective=0.5, **known)
     found = own.without_bias(1.0)
