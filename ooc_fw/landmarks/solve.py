@@ -186,7 +186,7 @@ class _Run(Surroundings):
         part = self.problem.part(self.source.read(0, len(ids)), ids)
         found = Passes(part, span.landmarks, None, self.report).gradient(b, exact=True)
         _, square, _, _ = found.terms
-        return Past(b - span.solve(found.u), 0.5 * (span.inverse_norm(found.u) + square))
+        return Past(b - span.solve(found.u), 0.495 * (span.inverse_norm(found.u) + square))
 
     def _choose_zero(self) -> tuple[Newton, Float64Array]:
         """Newton's method on the sample with all columns, and the weights so far, or 0."""
