@@ -26,7 +26,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import Kernel
 from ooc_fw.options import TrainOptions
-from ooc_fw.problem import Problem
+from ooc_fw.problem import Problem, row_penalties
 from ooc_fw.solver.oracles import LARGEST_BLOCK
 from ooc_fw.solver.steps import STEP_RULES
 from ooc_fw.solver.surroundings import Session as Session
@@ -58,6 +58,8 @@ class Plan:
     grows: bool = False  # whether landmarks are added as long as a time limit allows
     kernel: Kernel | None = None  # that held-out rows chose; None: the kernel of the problem
     rows: Int64Array | None = None  # increasing numbers of the rows to learn; None for all
+    searched: bool = False  # whether held-out rows chose kernel, C and weights of classes
+    class_weight: str | None = None  # the weights of classes that they chose
 
     @property
     def landmarks(self) -> int | None:
@@ -65,9 +67,12 @@ class Plan:
         return self.memory.landmarks or None
 
     def applied_to(self, problem: Any) -> Any:
-        """The problem with the kernel and the rows of the plan."""
+        """The problem with the kernel, the weights of classes and the rows of the plan."""
         if self.kernel is not None:
             problem = replace(problem, kernel=self.kernel)
+        if self.class_weight is not None:
+            given = self.options.C, problem.classes, problem.codes, self.class_weight
+            problem = replace(problem, penalties=row_penalties(*given))
         if self.rows is not None:
             problem = problem.subset(SubsetSource(problem.source, self.rows), self.rows)
         return problem

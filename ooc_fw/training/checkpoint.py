@@ -63,7 +63,8 @@ def resumable(model: Model, problem: Problem, plan: Plan, solution: Any) -> Mode
 
 
 def _facts(problem: Problem, plan: Plan) -> dict[str, Any]:
-    return {"identity": identity(problem, plan.options), "landmarks": plan.landmarks}
+    facts = {name: getattr(plan, name) for name in ("landmarks", "searched", "class_weight")}
+    return {"identity": identity(problem, plan.options), **facts}
 
 
 def _work_of(solution: Any) -> dict[str, Any]:
@@ -120,6 +121,10 @@ class Resumed:
     def options(self, options: Options) -> Options:
         """The options with the kind of model of the checkpoint; InputError for another kind."""
         before = self.run["landmarks"]
+        if self.run.get("searched") and getattr(options, "gamma", None) == "search":
+            kernel = self.model.kernel
+            found = {"kernel": kernel.name, "gamma": kernel.gamma, "C": self.model.C}
+            options = replace(options, **found)  # type: ignore[arg-type]
         if self.model.kind == "linear":
             return options
         asked = options.landmarks
@@ -139,6 +144,11 @@ class Resumed:
         if before is None:
             return replace(options, landmarks=None, exact=True)
         return replace(options, landmarks=max(before, START_ROWS), exact=False)
+
+    def planned(self, plan: Plan) -> Plan:
+        """The plan of the run with the choices that the run before has made."""
+        names = "searched", "class_weight"
+        return replace(plan, **{name: self.run.get(name, getattr(plan, name)) for name in names})
 
     def start(
         self, problem: Problem, options: TrainOptions

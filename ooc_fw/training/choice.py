@@ -40,6 +40,7 @@ from ooc_fw.system.memory import (
     plan_memory,
 )
 from ooc_fw.training.gamma import climb, differ, is_free
+from ooc_fw.training.many import Candidate, draw_trial, search
 from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.samples import CLASS_ROWS, loaded, random_rows, with_all_classes
 from ooc_fw.training.tasks import model_of, takes_all_rows
@@ -213,8 +214,7 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, options.landmarks, ": their number is given")
     n_classes = problem.n_classifiers
     if n_classes >= MANY_CLASSES and n_rows * n_classes > _MANY_SIDES:
-        why = f": with {n_classes} classes, --exact would train {math.comb(n_classes, 2):,} pairs"
-        return plan_span(problem, options, session, None, why)
+        return _plan_many_classes(problem, options, session)
     memory = _least_memory(workload(problem, options, session), options)
     if memory.landmarks:
         why = ": an exact model does not fit into memory"
@@ -245,6 +245,32 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
             return _plan_many(trials, f"{why}, {limit}", share)
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
+
+
+def _plan_many_classes(problem: Any, options: TrainOptions, session: Session) -> Plan:
+    """Plan landmarks for many classes, or weights of columns if held-out rows prefer them.
+
+    C at its default, without weights, is a matter of these rows, too.
+    """
+    n_classes = problem.n_classifiers
+    why = f": with {n_classes} classes, --exact would train {math.comb(n_classes, 2):,} pairs"
+    free = options.C == TrainOptions.C and problem.penalties is None
+    found = None
+    if free and is_free(problem.kernel, options):
+        with suppress(OutOfTimeError):
+            found = Trials(problem, options, session).compare_many()
+    if found is None:
+        return plan_span(problem, options, session, None, why)
+    best, words = found
+    within = replace(options, C=best.C)
+    learned = best.applied_to(problem)
+    if best.kernel.name == "linear":
+        plan = _plan_linear(learned, within, session)
+        plan = replace(plan, kind=f"{plan.kind}; {words}; --gamma auto keeps the kernel")
+    else:
+        plan = plan_span(learned, within, session, None, f"{why}; {words}")
+    weight = "balanced" if best.balanced else None
+    return replace(plan, kernel=best.kernel, searched=True, class_weight=weight)
 
 
 def _plan_many(trials: Trials, why: str, share: float) -> Plan:
@@ -424,7 +450,7 @@ class Trials:
             best = next(kernel for kernel in tried if tried[kernel] is least)
         # Else the last one is not clearly worse, and more rows bear a narrower kernel.
         of_landmarks = {
-            kernel: float(self._errors(sample, self._train_landmarks(sample), judges).sum())
+            kernel: float(self._errors(sample, self._train_span(sample, self.within), judges).sum())
             for kernel in (problem.kernel, best)
             for sample in [replace(more, kernel=kernel)]
         }
@@ -439,6 +465,40 @@ class Trials:
         exact = float(least.sum()) < of_landmarks[other]
         return Compared(exact, best if exact else other, words)
 
+    def compare_many(self) -> tuple[Candidate, str] | None:
+        """The best kernel and penalties for many classes, and a sentence about it.
+
+        A model of all rows has a smaller C, so that the sum of all penalties is that of the trial.
+        None if the rows are few, or if there is no time.
+        """
+        trial = draw_trial(self.problem, self.options.seed, self.deadline.check)
+        if trial is None:
+            return None
+        sample, judges = trial
+        # With a small C, the loss of a useless model is hardly larger than that of the best.
+        fine = replace(self.within, tol=TrainOptions.tol, certify=True)
+
+        def errors_of(candidate: Candidate) -> Float64Array:
+            problem = candidate.applied_to(sample)
+            found = self._train_span(problem, replace(fine, C=candidate.C))
+            return self._errors(problem, found, judges)
+
+        default = Candidate(self.problem.kernel, self.options.C, balanced=False)
+        tried = search(default, trial, errors_of)
+        if not tried:
+            return None
+        best = min(tried, key=lambda candidate: tried[candidate])
+        words = (
+            f"of {len(judges.codes)} new rows of {sample.n_classes} classes, "
+            f"{best.kernel.name} ({best}) errs on {100 * tried[best]:.1f} %"
+        )
+        if default in tried and best != default:
+            words += f", and {default.kernel.name} ({default}) on {100 * tried[default]:.1f} %"
+        if best != default:
+            share = len(sample.codes) / self.problem.source.n_rows
+            best = best._replace(C=share * best.C)
+        return best, words
+
     def _errors(self, sample: Any, found: Any, judges: Any) -> Float64Array:
         """Share of each judge, by penalty, if the model of a sample gets it wrong, else 0."""
         model = model_of(sample, self.options.C, found)
@@ -448,13 +508,21 @@ class Trials:
         shares = np.ones(len(wrong)) if judges.penalties is None else judges.penalties
         return np.asarray(wrong * (shares / shares.sum()))
 
-    def _train_landmarks(self, sample: Any) -> LandmarkSolution:
-        """Train with a few landmarks on a sample; KeyboardInterrupt after a signal."""
-        number = min(_COMPARED_LANDMARKS, sample.source.n_rows)
-        self.session.say(f"trying {number:,} landmarks of {sample.source.n_rows:,} rows")
+    def _train_span(self, sample: Any, options: TrainOptions) -> LandmarkSolution:
+        """Train with a few landmarks on a sample; KeyboardInterrupt after a signal.
+
+        The linear kernel has weights of all columns.
+        """
         alone = self._beside(sample)
-        within = replace(self.within, memory_limit=self.options.memory_limit)
-        plan = plan_span(sample, within, alone, number, "")
+        within = replace(options, memory_limit=self.options.memory_limit)
+        if sample.kernel.name == "linear":
+            what = "a linear model"
+            plan = _plan_linear(sample, within, alone)
+        else:
+            number = min(_COMPARED_LANDMARKS, sample.source.n_rows)
+            what = f"{number:,} landmarks"
+            plan = plan_span(sample, within, alone, number, "")
+        self.session.say(f"trying {what} of {sample.source.n_rows:,} rows, C {options.C:.3g}")
         with DeferredInterrupt() as interrupt:
             _, found = train_span(sample, plan, replace(alone, interrupt=interrupt))
         if interrupt.noted is not None:

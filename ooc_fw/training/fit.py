@@ -135,6 +135,8 @@ def fit(
     if interrupt is None:
         with DeferredInterrupt() as own:
             return fit(problem, options, replace(session, interrupt=own), resumed, plan)
+    if resumed is not None:
+        plan = resumed.planned(plan)
     problem = plan.applied_to(problem)
     if problem.holds_out and plan.options.max_time is not None:
         plan = plan.with_options(max_time=FIRST_SHARE * plan.options.max_time)
