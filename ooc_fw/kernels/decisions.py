@@ -70,7 +70,7 @@ class DecisionFunctions:
     difference of the two sums. The mean of the kernel values is their sum, and it bounds the error.
     Several classifiers with weights on all vertices share one mean, with the largest weights.
     Values of a single classifier have no axis for classifiers. `rounding` bounds the errors of the
-    biases and of their addition, apart from all other bounds. `largest` bounds k(z, z) + 1.
+    biases and of their addition, apart from all other bounds.
     """
 
     def __init__(self, engine: Engine, vertices: Rows, classifiers: Sequence[Weights]) -> None:
@@ -80,7 +80,6 @@ class DecisionFunctions:
         self.rounding = (self.n_vertices + 4) * FLOAT64_UNIT
         self._engine = engine
         self._z64 = engine.prepare(vertices, exact=True)
-        self.largest = 1 + float(engine.kernel.diagonal(self._z64.norms).max(initial=0.0))
         self._betas = _matrix_of(classifiers, self.n_vertices)
         self._sparse = not isinstance(self._betas, np.ndarray)
         biases = np.asarray(self._betas.sum(axis=1))
