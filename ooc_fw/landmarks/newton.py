@@ -197,7 +197,7 @@ def evaluate(
         dual = np.maximum(0.0, total) ** 2 / (2 * (norm + square))
     if past is not None:
         primal = primal - past.least
-        dual = dual - past.least
+        dual = np.maximum(dual - past.least, past.least / 99)  # new rows only add to P
     return Point(b, gradient, gradient.u - slope, slope, primal, np.nan_to_num(dual), exact)
 
 
