@@ -396,20 +396,24 @@ class _Search:
                 self.parts = [self._part(fold, n_rows) for fold in folds]
             else:
                 known = {*map(str, self.points)}
-                near = [each for point in self._tried()[:2] for each in self._near(point)]
+                best = self._tried(linear=True)[:1] + self._tried(linear=False)[:2]
+                near = [each for point in best for each in self._near(point)]
                 todo = [*{str(each): each for each in near if str(each) not in known}.values()]
                 self.points += todo
 
     def _kept(self, n_rows: int, most: int, n_parts: int) -> tuple[list[Point], int]:
-        """The best third of the candidates, and the size of the next sample; both fit the time."""
-        tried = self._tried()
+        """The best third of the candidates, and the size of the next sample; both fit the time.
+
+        The best two linear candidates come besides.
+        """
+        tried = self._tried(linear=False)
         kept = tried[: max(2, -(-len(tried) // 3))]
         larger = 4 * n_rows if 6 * n_rows <= most else most
         left = max(0.0, self._search_left()) / n_parts
         while len(kept) > 2 and self._seconds(kept, larger) > left / 2:
             kept.pop()
-        if kept and True in self.leaders and self.leaders[True].point not in kept:
-            kept.insert(0, self.leaders[True].point)
+        if kept or False not in self.leaders:
+            kept = self._tried(linear=True)[:2] + kept
         seconds = self._seconds(kept, larger)
         if seconds > left:
             larger = int(larger * math.sqrt(left / seconds))
@@ -441,9 +445,10 @@ class _Search:
         more = known.get(str(more), more)
         return [more] if more not in kept else []
 
-    def _tried(self) -> list[Point]:
-        """Candidates that were tried on the last sample, best first."""
+    def _tried(self, *, linear: bool) -> list[Point]:
+        """Candidates, linear or others, that were tried on the last sample, best first."""
         tried = [point for point in self.points if point.stage == self.stage]
+        tried = [point for point in tried if (point.kernel == "linear") == linear]
         return sorted(tried, key=attrgetter("error"))  # equal errors keep their order
 
     def _try(self, point: Point) -> None:
@@ -469,8 +474,7 @@ class _Search:
         point.seconds += time.perf_counter() - started
         point.stage = self.stage
         linear = point.kernel == "linear"
-        rivals = [other for other in self._tried() if (other.kernel == "linear") == linear]
-        if rivals[0] is point:
+        if self._tried(linear=linear)[0] is point:
             self.leaders[linear] = _Leader(point, fitted, np.concatenate(values))
             self._compare()
         unit = "weights" if fitted.model.kind == "linear" else "vectors"
