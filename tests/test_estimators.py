@@ -463,11 +463,12 @@ def test_fractions_in_a_file_are_classes(tmp_path):
 
 def test_selection_and_reports_take_words(table):
     y = np.where(table.y > 0, "yes", "no")
-    scores = cross_val_score(FrankWolfeSVC(), table.X, y, cv=3)
-    np.testing.assert_array_equal(scores, cross_val_score(FrankWolfeSVC(), *table, cv=3))
-    stacked = StackingClassifier([("own", FrankWolfeSVC())], cv=3).fit(table.X, y)
-    calibrated = CalibratedClassifierCV(FrankWolfeSVC(), cv=3).fit(table.X, y)
-    grid = GridSearchCV(FrankWolfeSVC(), {"C": [1, 10]}, cv=3).fit(table.X, y)
+    svc = FrankWolfeSVC(random_state=0)
+    scores = cross_val_score(svc, table.X, y, cv=3)
+    np.testing.assert_array_equal(scores, cross_val_score(svc, *table, cv=3))
+    stacked = StackingClassifier([("own", svc)], cv=3).fit(table.X, y)
+    calibrated = CalibratedClassifierCV(svc, cv=3).fit(table.X, y)
+    grid = GridSearchCV(svc, {"C": [1, 10]}, cv=3).fit(table.X, y)
     for each in (stacked, calibrated, grid):
         assert each.classes_.tolist() == ["no", "yes"]
         report = classification_report(y, each.predict(table.X), output_dict=True)
