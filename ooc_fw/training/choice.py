@@ -39,7 +39,7 @@ from ooc_fw.system.memory import (
     plan_landmarks,
     plan_memory,
 )
-from ooc_fw.training.gamma import climb, differ, is_free
+from ooc_fw.training.gamma import MOST_ROWS, climb, differ, is_free
 from ooc_fw.training.many import Candidate, draw_trial, search
 from ooc_fw.training.pairs import train_exact
 from ooc_fw.training.samples import CLASS_ROWS, loaded, random_rows, with_all_classes
@@ -82,6 +82,7 @@ _PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for mor
 _FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
 _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
 _TRIAL_TIME = 0.07  # share of a time limit that all trials may take, beside those of gamma
+_TIME_WITHOUT_GAMMA = 0.1  # the same share if there are too many classes for a search of gamma
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
 _COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
@@ -337,8 +338,11 @@ class Trials:
         self.problem: Any = problem
         self.options = options
         self.session = session
-        share = None if options.max_time is None else _TRIAL_TIME * options.max_time
-        self.deadline = Deadline(share, time.perf_counter())
+        self.n_classes = int(problem.row_classes.max()) + 1
+        without_gamma = CLASS_ROWS * self.n_classes > MOST_ROWS
+        share = _TIME_WITHOUT_GAMMA if without_gamma else _TRIAL_TIME
+        seconds = None if options.max_time is None else share * options.max_time
+        self.deadline = Deadline(seconds, time.perf_counter())
         # A trial has no time limit of its own, with which it would end with a poor model.
         self.within = TrainOptions(
             C=options.C,
@@ -347,7 +351,6 @@ class Trials:
             seed=options.seed,
             certify=False,
         )
-        self.n_classes = int(problem.row_classes.max()) + 1
         self.why_none = "there is no time to try an exact model"
 
     def expect_support(self, enough: int, most: int) -> tuple[int, str, float] | None:
@@ -480,19 +483,19 @@ class Trials:
 
         def errors_of(candidate: Candidate) -> Float64Array:
             problem = candidate.applied_to(sample)
-            found = self._train_span(problem, replace(fine, C=candidate.C))
-            return self._errors(problem, found, judges)
+            options = self.within if candidate == default else replace(fine, C=candidate.C)
+            return self._errors(problem, self._train_span(problem, options), judges)
 
         default = Candidate(self.problem.kernel, self.options.C, balanced=False)
         tried = search(default, trial, errors_of)
-        if not tried:
-            return None
+        if default not in tried:
+            return None  # weights of columns alone may be useless
         best = min(tried, key=lambda candidate: tried[candidate])
         words = (
             f"of {len(judges.codes)} new rows of {sample.n_classes} classes, "
             f"{best.kernel.name} ({best}) errs on {100 * tried[best]:.1f} %"
         )
-        if default in tried and best != default:
+        if best != default:
             words += f", and {default.kernel.name} ({default}) on {100 * tried[default]:.1f} %"
         if best != default:
             share = len(sample.codes) / self.problem.source.n_rows

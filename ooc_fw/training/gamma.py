@@ -37,7 +37,8 @@ _STEP = 4.0  # between the gammas that are compared
 _LEAST_ROWS = 500  # of fewer rows, the errors are too few to tell gammas apart
 _SAMPLE_ROWS = 700, 1000  # rows of the sample: usually, and from `_MANY_ROWS` on
 _MANY_ROWS = 40_000
-_MOST_ROWS = 2_000  # of the sample if there are many classes
+MOST_ROWS = 2_000
+"""Most rows of the sample; with more classes than it has room for, gamma is not searched."""
 
 
 def is_free(kernel: Kernel, options: TrainOptions) -> bool:
@@ -77,7 +78,7 @@ def find_gamma(problem: Any, C: float, seed: int, check: Callable[[], None]) -> 
     first = problem.kernel
     least = max(_LEAST_ROWS, CLASS_ROWS * problem.n_classes)
     usual = _SAMPLE_ROWS[source.n_rows >= _MANY_ROWS]
-    n_rows = few_rows(source, min(max(usual, least), _MOST_ROWS))
+    n_rows = few_rows(source, min(max(usual, least), MOST_ROWS))
     if n_rows < least:
         return first, ""
     ids = random_rows(problem, n_rows, seed)

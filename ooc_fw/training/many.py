@@ -84,7 +84,7 @@ def search(
     """The errors of all candidates that were tried, of which some are no better.
 
     C falls and rises as long as the errors fall, first for weights of columns, and for the default
-    kernel if this is better. If the time is over, there are fewer candidates.
+    kernel if this is better. If the time is over, there are fewer candidates: the default may lack.
     """
     tried: dict[Candidate, float] = {}
 
@@ -103,8 +103,11 @@ def search(
                 candidate = candidate._replace(C=factor * candidate.C)
 
     with suppress(OutOfTimeError):
-        climb(Candidate(make_kernel("linear"), _FIRST_C / _mean_square(trial), balanced=True))
-        if attempt(default):
+        linear = Candidate(make_kernel("linear"), _FIRST_C / _mean_square(trial), balanced=True)
+        attempt(linear)
+        attempt(default)
+        climb(linear)
+        if tried[default] == min(tried.values()):
             climb(default._replace(balanced=True))
         best = min(tried, key=lambda candidate: tried[candidate])
         attempt(best._replace(balanced=not best.balanced))

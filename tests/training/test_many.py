@@ -12,7 +12,7 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.training.checkpoint import load_resumed
-from ooc_fw.training.choice import plan_model
+from ooc_fw.training.choice import Trials, plan_model
 from ooc_fw.training.fit import fit
 from ooc_fw.training.many import Candidate, draw_trial, search
 from ooc_fw.training.prepare import prepare
@@ -121,3 +121,18 @@ def test_balanced_penalties_are_those_of_the_option():
     expected = row_penalties(0.5, problem.classes, codes, "balanced")
     np.testing.assert_array_equal(found.penalties, expected)
     assert Candidate(problem.kernel, 0.5, balanced=False).applied_to(problem).penalties is None
+
+
+def test_without_the_errors_of_landmarks_there_is_no_choice(monkeypatch):
+    X, codes = directions(3000)
+    problem, options = prepared(open_dataset(X, codes))
+
+    def in_time(self, sample, options):
+        if sample.kernel.name != "linear":
+            raise OutOfTimeError("over")
+        return train(self, sample, options)
+
+    train = Trials._train_span
+    monkeypatch.setattr(Trials, "_train_span", in_time)
+    plan = plan_model(problem, options, Session())
+    assert (plan.linear, plan.searched, plan.options.C) == (False, False, 1.0)
