@@ -488,8 +488,8 @@ class Trials:
 
         default = Candidate(self.problem.kernel, self.options.C, balanced=False)
         tried = search(default, trial, errors_of)
-        if default not in tried:
-            return None  # weights of columns alone may be useless
+        if len(tried) < 2:
+            return None
         best = min(tried, key=lambda candidate: tried[candidate])
         words = (
             f"of {len(judges.codes)} new rows of {sample.n_classes} classes, "
@@ -497,7 +497,6 @@ class Trials:
         )
         if best != default:
             words += f", and {default.kernel.name} ({default}) on {100 * tried[default]:.1f} %"
-        if best != default:
             share = len(sample.codes) / self.problem.source.n_rows
             best = best._replace(C=share * best.C)
         return best, words
