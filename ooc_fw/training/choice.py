@@ -84,6 +84,8 @@ _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
 _TRIAL_TIME = 0.07  # share of a time limit that all trials may take, beside those of gamma
 _TIME_WITHOUT_GAMMA = 0.1  # the same share if there are too many classes for a search of gamma
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
+_FEWEST_PARTS = 2  # rows that landmarks learn in a comparison, for each row of the exact model:
+_MOST_PARTS = 4  # with as many, both compute about as many kernel values
 _COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
 
@@ -222,9 +224,9 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
         return plan_span(problem, options, session, None, why)
     # Blocks give half of the memory for kernel values to further vertices: `Run.begin_blocks`.
     room = memory.max_vertices + memory.kernel_values // 2 // memory.work.vertex_bytes
-    room = (
-        n_rows if room >= n_rows else int(0.8 * room)
-    )  # the rest is for vertices that come and go
+    room = int(room / _largest_pair(problem))
+    if room < n_rows:
+        room = int(0.8 * room)  # the rest is for vertices that come and go
     why = f"there are {n_rows} rows"
     enough = min(most_support(n_rows), room)
     seconds = session.deadline(options).left()
@@ -246,6 +248,12 @@ def plan_model(problem: Problem, options: TrainOptions, session: Session) -> Pla
             return _plan_many(trials, f"{why}, {limit}", share)
     kind = f"exact: {why}; --landmarks N takes landmarks"
     return plan_exact(problem, options, session, memory=memory, kind=kind)
+
+
+def _largest_pair(problem: Problem) -> float:
+    """Share of the rows that one classifier learns: those of the two largest classes, or all."""
+    counts = np.sort(np.bincount(problem.row_classes))
+    return float(counts[-2:].sum() / counts.sum())
 
 
 def _plan_many_classes(problem: Any, options: TrainOptions, session: Session) -> Plan:
@@ -288,7 +296,7 @@ def _plan_many(trials: Trials, why: str, share: float) -> Plan:
     found = None
     if comparable and (share == 1 or session.checkpoint is None):
         with suppress(OutOfTimeError):
-            found = trials.compare()
+            found = trials.compare(share)
     if found is not None:
         problem = replace(problem, kernel=found.kernel)
         if found.exact:
@@ -421,18 +429,20 @@ class Trials:
 
     # -- comparison ------------------------------------------------------------------------------
 
-    def compare(self) -> Compared | None:
-        """Compare an exact model of a sample with landmarks of four times as many rows.
+    def compare(self, share: float) -> Compared | None:
+        """Compare an exact model of a sample with landmarks of two to four times as many rows.
 
-        Both compute about as many kernel values, and rows that neither learned judge them. Unless
-        gamma is given, it rises as long as the exact model gets better. None if the rows are few.
+        If the exact model of the run learns a small `share` of the rows, so does that of the
+        sample. Rows that neither learned judge them. Unless gamma is given, it rises as long as the
+        exact model gets better. None if the rows are few.
         """
         problem = self.problem
-        n_pool = few_rows(problem.source, 5 * SAMPLE_ROWS[1])
+        parts = 1 + min(_MOST_PARTS, max(_FEWEST_PARTS, 1 / share))
+        n_pool = few_rows(problem.source, int(parts * SAMPLE_ROWS[1]))
         pool = np.random.default_rng(self.options.seed).permutation(
             random_rows(problem, n_pool, self.options.seed)
         )
-        n_each = len(pool) // 5
+        n_each = int(len(pool) / parts)
         if n_each < CLASS_ROWS * self.n_classes:
             return None
         learned = with_all_classes(problem, pool[n_each:])
