@@ -84,8 +84,8 @@ _FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
 _TRIAL_TIME = 0.07  # share of a time limit that all trials may take, beside those of gamma
 _TIME_WITHOUT_GAMMA = 0.1  # the same share if there are too many classes for a search of gamma
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
-_FEWEST_PARTS = 2  # rows that landmarks learn in a comparison, for each row of the exact model:
-_MOST_PARTS = 4  # with as many, both compute about as many kernel values
+_FEWEST_PARTS = 2  # fewest rows of landmarks in a comparison, for each row of the exact model
+_MOST_PARTS = 4  # most of them: then both models compute about as many kernel values
 _COMPARED_LANDMARKS = 500  # of the model that an exact model of a sample is compared with
 
 
@@ -498,8 +498,8 @@ class Trials:
 
         default = Candidate(self.problem.kernel, self.options.C, balanced=False)
         tried = search(default, trial, errors_of)
-        if len(tried) < 2:
-            return None
+        if default not in tried:
+            return None  # weights of columns alone may be useless
         best = min(tried, key=lambda candidate: tried[candidate])
         words = (
             f"of {len(judges.codes)} new rows of {sample.n_classes} classes, "
