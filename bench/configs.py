@@ -37,6 +37,11 @@ CONFIGS: dict[str, tuple[Runs, ...]] = {
             ("ooc-fw:memory=1GiB,exact=", "subsample:rows=40000", "sgd"),
             "proof",
         ),
+        Runs(
+            ("digits-1e6",),
+            ("ooc-fw:memory=3GiB,C=1,gamma=search,max-time=20m", "subsample:rows=40000", "sgd"),
+            "proof",
+        ),
         Runs(("connections",), ("ooc-fw:memory=1GiB,tol=1e-2",), "size"),
         Runs(("clustered-1e8",), BOUNDED[:1], "size"),
         Runs(("one-hot",), ("ooc-fw:memory=1GiB",), "size"),

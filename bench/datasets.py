@@ -239,6 +239,9 @@ DATASETS = {
         Dataset(
             "connections", Made("connections", 4_898_431, "kdd99"), 10, title="KDD99 with noise"
         ),
+        Dataset(
+            "digits-1e6", Made("digits", 1_000_000, "mnist"), 10, 0.0215, title="deformed digits"
+        ),
     )
 }
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
+from scipy.ndimage import gaussian_filter, map_coordinates
 
 from bench.storage import read_labelled
 
@@ -25,6 +26,7 @@ BLOCK_ROWS = 1 << 16
 NORMAL_SHARE = 972_781 / 4_898_431  # of normal connections in the full KDD Cup 99 set
 JITTER, FEWEST = 0.003, 4  # deviation of a moved value; a moved column has more values than this
 N_CENTRES, SPREAD = 64, 0.03  # deviation of a column around its centre, which is in the unit cube
+SIDE = 28  # pixels of a digit
 LEVELS = (100, 80, 60, 50, 63, 60, 50)  # of each category
 
 
@@ -36,6 +38,7 @@ class Maker(NamedTuple):
     test: Draw
     one_hot: bool = False
     n_test: int = 50_000
+    dtype: str = "f4"  # of dense rows in the file
 
 
 def connections(rng: np.random.Generator, train: Path, test: Path) -> Maker:
@@ -100,8 +103,47 @@ def one_hot(rng: np.random.Generator) -> Maker:
     return Maker(sum(LEVELS), draw, draw, one_hot=True)
 
 
+def digits(rng: np.random.Generator, train: Path, test: Path) -> Maker:
+    """Digits of mnist, as it was converted, each deformed in its own way; its test digits test.
+
+    A digit is turned, scaled and moved a little, and a smooth field moves its pixels by up to two.
+    """
+    X, y = read_labelled(train, np.float32, "sparse")
+    others, other_labels = read_labelled(test, np.float32, "sparse")
+    places = np.arange(SIDE, dtype=np.float64)
+    centred = np.stack(np.meshgrid(places, places, indexing="ij")) - (SIDE - 1) / 2
+
+    def images(rows: Any) -> Any:
+        pixels = rows.toarray()
+        lacking = SIDE**2 - pixels.shape[1]  # the last pixels are 0 in all digits
+        return np.pad(pixels, ((0, 0), (0, lacking))).reshape(-1, SIDE, SIDE)
+
+    def deformed(image: Any) -> Any:
+        angle = 0.12 * rng.normal()
+        scale = 1 + 0.06 * rng.normal()
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) / scale
+        field = gaussian_filter(rng.uniform(-17, 17, (2, SIDE, SIDE)), (0, 4, 4), mode="constant")
+        shift = 0.6 * rng.normal(size=(2, 1, 1)) + (SIDE - 1) / 2
+        where = np.tensordot(turn, centred, 1) + field + shift
+        return map_coordinates(image, where, np.float32, order=1)
+
+    def draw(n: int) -> tuple[Any, Any]:
+        chosen = rng.integers(len(y), size=n)
+        rows = [deformed(image).ravel() for image in images(X[chosen])]
+        return np.clip(rows, 0, 1), y[chosen]
+
+    unused = iter(range(len(other_labels)))
+
+    def held_out(n: int) -> tuple[Any, Any]:
+        own = [*islice(unused, n)]
+        return images(others[own]).reshape(len(own), -1), other_labels[own]
+
+    return Maker(SIDE**2, draw, held_out, n_test=len(other_labels), dtype="f2")
+
+
 KINDS: dict[str, Callable[..., Maker]] = {
     "connections": connections,
+    "digits": digits,
     "clustered": partial(clusters, 0.0),
     "noisy": partial(clusters, 0.1),
     "one-hot": one_hot,
@@ -122,7 +164,7 @@ def write(path: Path, n_rows: int, maker: Maker, draw: Draw) -> None:
             ones = group.create_dataset("data", X.shape, "f4")
             group["indptr"] = width * np.arange(n_rows + 1)
         else:
-            X = file.create_dataset("X", (n_rows, maker.n_features), "f4")
+            X = file.create_dataset("X", (n_rows, maker.n_features), maker.dtype)
         for start in range(0, n_rows, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, n_rows)
             rows, y[start:stop] = draw(stop - start)

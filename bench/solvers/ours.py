@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.limits import forget, limited, parse_bytes
 from bench.process import OOC_FW, run_measured
 from bench.solvers.base import Figures, Parameters, Problem
 
@@ -59,7 +60,13 @@ class OocFW:
                 "-o",
                 str(model),
             ]
-            child = run_measured(command, problem.timeout_s)
+            enforced = None
+            if "memory" in options:
+                forget(Path(problem.train))
+                with limited(command, parse_bytes(options["memory"])) as (within, enforced):
+                    child = run_measured(within, problem.timeout_s)
+            else:
+                child = run_measured(command, problem.timeout_s)
             report = json.loads(child.stdout)
             report |= report.get("best", {}) | report.get("refit", {})  # of a search
             judged = run_measured([*OOC_FW, "evaluate", model, problem.test, "--json"])
@@ -67,6 +74,7 @@ class OocFW:
             figures = {key: report[key] for key in REPORTED if key in report}
             figures |= {
                 "options": " ".join(told),
+                "limit_enforced": enforced,
                 "seconds": child.seconds,
                 "cpu_seconds": child.cpu_seconds,
                 "peak_rss_bytes": child.peak_rss_bytes,

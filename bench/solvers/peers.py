@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from bench.solvers.base import Build, Parameters, Peer, Problem, machine
+from bench.solvers.falkon import Falkon
 
 SVC: Parameters = {"tol": 1e-3, "cache_mb": 2048.0}
 AVERAGED: Parameters = {"average": True}
@@ -102,6 +103,7 @@ PEERS = (
     # LIBSVM on random rows is easily forgotten, and hard to beat on noisy data.
     Peer("subsample", _Subsampled, {"rows": 4000, **SVC}),
     Peer("nystroem", nystroem, {"components": 1000, "alpha": 0.0}, "float32"),
+    Peer("falkon", Falkon, {"centres": 5000, "iterations": 20}, "float32", ("scipy",)),
     # A linear SVM by stochastic gradients, its iterates averaged: what a kernel has to beat.
     Peer("sgd", sgd, {"alpha": 1e-4, **AVERAGED}),
     Peer("hist-boosting", boosting, {}, "float32"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 from bench import datasets, made
 from tests.support.files import write_dense
@@ -69,3 +70,21 @@ def test_one_hot_rows_have_one_level_of_each_category(tmp_path):
     assert X.shape == (2000, sum(made.LEVELS))
     assert all((part.sum(axis=1) == 1).all() for part in np.split(X.toarray(), ends, axis=1))
     assert 0.2 < np.mean(y == 1) < 0.8
+
+
+def test_digits_are_deformed_and_keep_their_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    blurred = gaussian_filter(rng.normal(size=(10, 28, 28)), (0, 3, 3)).reshape(10, -1)
+    X = np.clip(4 * blurred[:, :780], 0, 1).astype(np.float32)
+    base = [write_dense(tmp_path / f"{k}.h5", X, np.arange(10.0)) for k in range(2)]
+    paths = tmp_path / "train.h5", tmp_path / "test.h5"
+    made.main("digits", "200", *map(str, paths), *map(str, base))
+    rows, y = made.read_labelled(paths[0], np.float32)
+    assert rows.shape == (200, 784)
+    assert len(np.unique(rows, axis=0)) == 200
+    assert (0 <= rows.min()) & (rows.max() <= 1)
+    # A digit is nearer to its deformed copies than the others are.
+    pixels = np.pad(X, ((0, 0), (0, 4)))
+    nearest = np.square(rows[:, None] - pixels).sum(axis=2).argmin(axis=1)
+    assert np.mean(nearest == y) > 0.9
+    assert np.array_equal(made.read_labelled(paths[1], np.float32)[0][:, :780], X.astype("f2"))
