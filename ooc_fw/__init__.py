@@ -21,7 +21,7 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ``model/``        a trained model: its record and file, predictions, probabilities, ONNX graphs
 ``landmarks/``    models that learn from all rows and give weights to a few; each pass has a gap
 ``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles, blocks, the active set
-``convert/``      conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
+``conversion/``   conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
 ``certificate/``  the gap over all rows, and the pass that computes it
 ``problem.py``    the dual problem of the L2-SVM: objective, gap and stopping tests
 ``kernels/``      kernel functions; blocks of kernel values, with bounds on their rounding errors

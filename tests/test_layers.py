@@ -20,7 +20,7 @@ LAYERS = (
     "model",
     "landmarks",
     "solver",
-    "convert",
+    "conversion",
     "certificate",
     "problem",
     "kernels",
@@ -38,7 +38,7 @@ CONFINED = {
     "sklearn": {"estimators", "report/figures.py", "cli/evaluate.py"},
     "scipy": {"landmarks", "kernels", "data/rows.py", "model/machines.py"},
     "matplotlib": {"report/figures.py"},
-    "pyarrow": {"convert"},
+    "pyarrow": {"conversion"},
     "onnx": {"model/onnx.py"},
 }
 

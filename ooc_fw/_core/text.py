@@ -1,7 +1,7 @@
 """Compiled parsers of text: lines of LIBSVM, and the ends of rows of CSV.
 
-`parse_lines` parses ordinary lines and stops at any other line. `ooc_fw.convert.text` parses that
-line with Python's exact reader of numbers, or says what is wrong with it.
+`parse_lines` parses ordinary lines and stops at any other line. `ooc_fw.conversion.text` parses
+that line with Python's exact reader of numbers, or says what is wrong with it.
 
 Notes
 -----

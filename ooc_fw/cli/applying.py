@@ -11,7 +11,7 @@ from itertools import tee
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common
-from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.conversion.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import renamed
 from ooc_fw.data.opening import conversion

@@ -50,7 +50,7 @@ def groups_of(args: argparse.Namespace, source: RowSource) -> Any:
     path, _, column = (args.groups or "").rpartition(":")
     if not os.path.exists(path):
         return args.groups
-    from ooc_fw.convert.convert import read_column  # takes 0.1 s, and few runs need it
+    from ooc_fw.conversion.convert import read_column  # takes 0.1 s, and few runs need it
 
     return read_column(path, column, source)
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE
-from ooc_fw.convert.convert import ConversionReport
-from ooc_fw.convert.convert import convert as convert_files
-from ooc_fw.convert.tables import TrainingFile
-from ooc_fw.convert.writer import split as split_source
+from ooc_fw.conversion.convert import ConversionReport
+from ooc_fw.conversion.convert import convert as convert_files
+from ooc_fw.conversion.tables import TrainingFile
+from ooc_fw.conversion.writer import split as split_source
 from ooc_fw.data.opening import draw_test_rows, read_groups
 from ooc_fw.data.structure import is_data, is_model
 from ooc_fw.options import ConvertOptions

@@ -20,11 +20,11 @@ from ooc_fw.cli import common
 from ooc_fw.cli.arguments import given_arguments, joined
 from ooc_fw.cli.commands import DONE
 from ooc_fw.cli.models import describe_model
-from ooc_fw.convert import tables
-from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.readers import Words
-from ooc_fw.convert.text import iter_libsvm
-from ooc_fw.convert.writer import count_labels
+from ooc_fw.conversion import tables
+from ooc_fw.conversion.convert import open_table
+from ooc_fw.conversion.readers import Words
+from ooc_fw.conversion.text import iter_libsvm
+from ooc_fw.conversion.writer import count_labels
 from ooc_fw.data import formats
 from ooc_fw.data.labels import are_missing, iter_labels
 from ooc_fw.data.offsets import without_offsets

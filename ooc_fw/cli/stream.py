@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ooc_fw.cli import common, runs
 from ooc_fw.cli.applying import parsed_rows
 from ooc_fw.cli.commands import COMMANDS
-from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.conversion.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import Classes, read_classes
 from ooc_fw.data.offsets import without_offsets

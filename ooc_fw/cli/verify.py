@@ -7,7 +7,7 @@ import logging
 
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
-from ooc_fw.convert.verify import verify_file
+from ooc_fw.conversion.verify import verify_file
 from ooc_fw.report.progress import Waiting
 from ooc_fw.system.errors import DamageError
 

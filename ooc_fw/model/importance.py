@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert.tables import TableRecord
+from ooc_fw.conversion.tables import TableRecord
 from ooc_fw.data.parallel import Workers, row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, take_columns
 from ooc_fw.data.sources import RowSource, iter_blocks, stretches

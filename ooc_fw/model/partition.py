@@ -91,8 +91,8 @@ def _write_classes(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> None:
     """Write the rows of each class to a file of its own, in one pass."""
-    from ooc_fw.convert.spool import RowBlock
-    from ooc_fw.convert.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
+    from ooc_fw.conversion.spool import RowBlock
+    from ooc_fw.conversion.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
 
     source = problem.source
     dtype = narrow_type(source.dtype)

@@ -22,10 +22,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.readers import LabelNumbers, ordered_map
-from ooc_fw.convert.tables import TrainingFile
+from ooc_fw.conversion.convert import open_table
+from ooc_fw.conversion.features import TableEncoder
+from ooc_fw.conversion.readers import LabelNumbers, ordered_map
+from ooc_fw.conversion.tables import TrainingFile
 from ooc_fw.data.containers import names_of_frame
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.opening import warn_of_origin

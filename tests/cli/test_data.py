@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset, train_test_split
-from ooc_fw.convert.writer import split
+from ooc_fw.conversion.writer import split
 from ooc_fw.data.opening import draw_test_rows
 from tests.support.contracts import to_dense
 from tests.support.methods import grid

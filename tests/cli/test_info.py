@@ -12,7 +12,7 @@ from pyarrow import csv
 from scipy.sparse import csr_array
 
 from ooc_fw import load_model, open_dataset
-from tests.convert.converted import write_table
+from tests.conversion.converted import write_table
 
 
 @pytest.fixture

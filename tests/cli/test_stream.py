@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from ooc_fw import FrankWolfeSVC, load_model
-from ooc_fw.convert.text import iter_libsvm
+from ooc_fw.conversion.text import iter_libsvm
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of text of some 50 rows."""
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("ooc_fw.conversion.readers.BLOCK_BYTES", 2000)
 
 
 def test_json_log_and_model_agree(ooc_fw, here):

@@ -15,7 +15,7 @@ import zarr
 from scipy.sparse import csr_array, csr_matrix
 
 from ooc_fw import FrankWolfeSVC, load_model, open_dataset
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion.convert import convert
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.conftest import make_table

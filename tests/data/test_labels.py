@@ -11,7 +11,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion.convert import convert
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.labels import LABEL_ROWS, Classes, encode_labels
 from ooc_fw.data.opening import open_dataset

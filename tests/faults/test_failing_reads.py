@@ -13,7 +13,7 @@ import os
 import h5py
 import pytest
 
-from ooc_fw.convert import text as text_module
+from ooc_fw.conversion import text as text_module
 from tests.faults.harness import arrays
 from tests.support.files import write_dense, write_sparse
 from tests.support.methods import grid

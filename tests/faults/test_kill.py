@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from ooc_fw import load_model
-from ooc_fw.convert.verify import verify_file
+from ooc_fw.conversion.verify import verify_file
 from tests.faults.harness import arrays
 
 COMMANDS = {

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, InputError, make_kernel, open_dataset
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion.convert import convert
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.engine import Engine

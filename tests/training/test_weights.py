@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, load_model
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion.convert import convert
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
 

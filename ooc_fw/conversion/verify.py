@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
-from ooc_fw.convert.readers import Progress, ordered_map
+from ooc_fw.conversion.readers import Progress, ordered_map
 from ooc_fw.data import converted
 from ooc_fw.data.arrays import open_hdf5
 from ooc_fw.data.containers import close_file, open_file

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw import load_model
-from ooc_fw.convert.convert import open_table
-from ooc_fw.convert.tables import parse_number, plain_word
+from ooc_fw.conversion.convert import open_table
+from ooc_fw.conversion.tables import parse_number, plain_word
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
-from tests.convert.converted import Y, write_table
+from tests.conversion.converted import Y, write_table
 
 cells = st.sampled_from(["1", "-2.5", "", " 3 ", "NA", "x", '"4"', "1e3", '"a""b"', "+7", "True"])
 

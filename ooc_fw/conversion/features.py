@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
-from ooc_fw.convert.tables import WORDS, Table, TableRecord, TrainingFile, plain_word
+from ooc_fw.conversion import readers
+from ooc_fw.conversion.readers import Encoder, LabelNumbers, ParsedBlock, WordCodes, Words
+from ooc_fw.conversion.tables import WORDS, Table, TableRecord, TrainingFile, plain_word
 from ooc_fw.data.encoded import FOLDS, NO_WORD, Encoding, add_labels, encode
 from ooc_fw.data.labels import MISSING_LABELS
 from ooc_fw.data.rows import (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.text import TextBlock, TextInput, parse_block
+from ooc_fw.conversion import readers
+from ooc_fw.conversion.text import TextBlock, TextInput, parse_block
 from ooc_fw.data.labels import LARGEST_LABEL
 from ooc_fw.system.errors import InputError
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from ooc_fw._core.text import FLOAT32_OVERFLOW, Rules, parse_lines
-from ooc_fw.convert import readers
-from ooc_fw.convert.readers import ParsedBlock, ordered_map
+from ooc_fw.conversion import readers
+from ooc_fw.conversion.readers import ParsedBlock, ordered_map
 from ooc_fw.data.formats import HEAD_BYTES, format_of, open_bytes, reading
 from ooc_fw.data.labels import LARGEST_LABEL
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array

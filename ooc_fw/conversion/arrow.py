@@ -16,10 +16,10 @@ from pyarrow import csv as arrow_csv
 from pyarrow import dataset, parquet, types
 
 from ooc_fw._core import text as scanning
-from ooc_fw.convert import readers, tables
-from ooc_fw.convert.readers import Place, Words
-from ooc_fw.convert.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
-from ooc_fw.convert.text import TextBlock, TextInput
+from ooc_fw.conversion import readers, tables
+from ooc_fw.conversion.readers import Place, Words
+from ooc_fw.conversion.tables import DATES, NUMBERS, TEXT, WORDS, Cells, Table
+from ooc_fw.conversion.text import TextBlock, TextInput
 from ooc_fw.data.formats import check_no_log
 from ooc_fw.data.rows import Float64Array
 from ooc_fw.options import ConvertOptions

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.arrays import ArrayEncoder, ArrayInput
-from ooc_fw.convert.features import TableEncoder
-from ooc_fw.convert.readers import ParsedBlock, Progress, ordered_map
-from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
-from ooc_fw.convert.tables import (
+from ooc_fw.conversion import readers
+from ooc_fw.conversion.arrays import ArrayEncoder, ArrayInput
+from ooc_fw.conversion.features import TableEncoder
+from ooc_fw.conversion.readers import ParsedBlock, Progress, ordered_map
+from ooc_fw.conversion.spool import RowBlock, Spool, shuffle_keys
+from ooc_fw.conversion.tables import (
     Table,
     TableRecord,
     TrainingFile,
@@ -25,8 +25,8 @@ from ooc_fw.convert.tables import (
     choose_columns,
     read_like,
 )
-from ooc_fw.convert.text import STANDARD_INPUT, LineEncoder, TextInput
-from ooc_fw.convert.writer import DatasetWriter, Layout
+from ooc_fw.conversion.text import STANDARD_INPUT, LineEncoder, TextInput
+from ooc_fw.conversion.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
 from ooc_fw.data.opening import input_files, open_dataset
 from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, as_float32, keep_stored
@@ -108,7 +108,7 @@ def open_table(path: Any, kind: str, options: ConvertOptions, *, live: bool = Fa
 
     CSV can be `live`, see `TextInput`.
     """
-    from ooc_fw.convert.arrow import ArrowTable, CSVTable  # pyarrow is slow to import
+    from ooc_fw.conversion.arrow import ArrowTable, CSVTable  # pyarrow is slow to import
 
     if options.labels is not None:
         raise InputError(f"{path} has its labels in a column: name it with --label")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ooc_fw.convert import readers
-from ooc_fw.convert.readers import ParsedBlock, Reader, are_wrong
-from ooc_fw.convert.tables import TrainingFile, collect_words
+from ooc_fw.conversion import readers
+from ooc_fw.conversion.readers import ParsedBlock, Reader, are_wrong
+from ooc_fw.conversion.tables import TrainingFile, collect_words
 from ooc_fw.data.labels import are_missing, check_labels, typed
 from ooc_fw.data.opening import open_dataset, warn_of_origin
 from ooc_fw.data.rows import CSRRows, narrow_type, take_rows

@@ -11,13 +11,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.convert.convert import convert
-from ooc_fw.convert.spool import shuffle_keys
+from ooc_fw.conversion.convert import convert
+from ooc_fw.conversion.spool import shuffle_keys
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.views import ScaledSource
 from ooc_fw.options import SCALINGS, ConvertOptions
 from tests.conftest import libsvm_lines
-from tests.convert.converted import convert_files, read
+from tests.conversion.converted import convert_files, read
 from tests.support.contracts import to_dense
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:2\n-1 1:4\n"
@@ -131,7 +131,7 @@ def test_like_takes_width_scaling_and_storage(run_text, tmp_path, dense, kind):
 
 @pytest.mark.parametrize("kind", ["csv", "npy"])
 def test_rows_keep_their_numbers_if_others_lack_a_label(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("ooc_fw.convert.readers.BLOCK_BYTES", 16)  # some rows at a time
+    monkeypatch.setattr("ooc_fw.conversion.readers.BLOCK_BYTES", 16)  # some rows at a time
     y = np.array([np.nan, 1, 2, np.nan, 1, np.nan, np.nan, 2, 2, np.nan])
     X = np.arange(20.0).reshape(10, 2)
     options = {"missing_labels": "drop", "shuffle": False}

@@ -19,8 +19,8 @@ SCRIPT = """
 import json, os, re, sys
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # another one may keep what was freed
 from pathlib import Path
-from ooc_fw.convert import readers, spool
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion import readers, spool
+from ooc_fw.conversion.convert import convert
 from ooc_fw.options import ConvertOptions
 
 readers.BLOCK_BYTES = 1 << 18

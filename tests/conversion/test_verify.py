@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ooc_fw.convert.verify import verify_file
+from ooc_fw.conversion.verify import verify_file
 from ooc_fw.data.labels import encode_labels
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.system.errors import DamageError
-from tests.convert.converted import convert_files, write_npy
+from tests.conversion.converted import convert_files, write_npy
 from tests.support.methods import grid
 
 N_ROWS = 270_000  # X and y have several chunks of 2 MiB, and each chunk several stretches

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ooc_fw.convert.readers import Place, Reader, Words
+from ooc_fw.conversion.readers import Place, Reader, Words
 from ooc_fw.data.encoded import Encoding
 from ooc_fw.data.labels import MISSING_LABELS, label_number
 from ooc_fw.data.opening import open_dataset

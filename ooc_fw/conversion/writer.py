@@ -16,8 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ooc_fw.convert.readers import MAX_CLASSES, THREADS_NAME
-from ooc_fw.convert.spool import RowBlock
+from ooc_fw.conversion.readers import MAX_CLASSES, THREADS_NAME
+from ooc_fw.conversion.spool import RowBlock
 from ooc_fw.data import converted, formats
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.labels import read_classes, read_targets

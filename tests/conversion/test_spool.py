@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.convert import spool as spool_module
-from ooc_fw.convert.spool import RowBlock, Spool, shuffle_keys
+from ooc_fw.conversion import spool as spool_module
+from ooc_fw.conversion.spool import RowBlock, Spool, shuffle_keys
 from ooc_fw.data.rows import CSRRows
 
 

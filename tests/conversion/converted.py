@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import feather, parquet
 
-from ooc_fw.convert.convert import convert
+from ooc_fw.conversion.convert import convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.options import ConvertOptions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.convert.converted import Contents, convert_files, read
+from tests.conversion.converted import Contents, convert_files, read
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import pytest
 from pyarrow import dataset, feather
 from scipy.sparse import csr_matrix
 
-from ooc_fw.convert import readers
+from ooc_fw.conversion import readers
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
-from tests.convert.converted import Y, convert_files, read, write_npy, write_table
+from tests.conversion.converted import Y, convert_files, read, write_npy, write_table
 from tests.support.files import write_csr_group
 from tests.support.methods import grid
 

@@ -7,10 +7,10 @@ import scipy.sparse
 from sklearn.preprocessing import Normalizer
 
 from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset
-from ooc_fw.convert.verify import verify_file
-from ooc_fw.convert.writer import split
+from ooc_fw.conversion.verify import verify_file
+from ooc_fw.conversion.writer import split
 from ooc_fw.data.scaling import Scaling
-from tests.convert.converted import convert_files, write_npy
+from tests.conversion.converted import convert_files, write_npy
 from tests.support.contracts import to_dense
 
 NARROW = ["u1", "i1", ">u2", "i2", "f2"]
@@ -104,7 +104,7 @@ def test_the_model_is_that_of_float32(tmp_path, monkeypatch, options, landmarks)
     labels = write_npy(tmp_path / "y.npy", y)
     values = []
     for kind, chunk_bytes in (("f4", 2 << 20), ("u1", 2 << 20), ("f2", 400)):
-        monkeypatch.setattr("ooc_fw.convert.writer.CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr("ooc_fw.conversion.writer.CHUNK_BYTES", chunk_bytes)
         monkeypatch.setattr("ooc_fw.data.converted.STRETCH_BYTES", chunk_bytes // 4)
         inputs = [write_npy(tmp_path / f"{kind}.npy", X.astype(kind))]
         convert_files(inputs, tmp_path / f"{kind}.h5", labels=labels, **options)

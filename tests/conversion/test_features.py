@@ -7,12 +7,12 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from ooc_fw import FrankWolfeSVC, tune
-from ooc_fw.convert.spool import shuffle_keys
-from ooc_fw.convert.writer import split
+from ooc_fw.conversion.spool import shuffle_keys
+from ooc_fw.conversion.writer import split
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_dataset
 from ooc_fw.system.errors import InputError
-from tests.convert.converted import Y, convert_files, read
+from tests.conversion.converted import Y, convert_files, read
 from tests.support.methods import grid
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from ooc_fw.system.errors import InputError
-from tests.convert.converted import Y, convert_files, write_npy, write_table
+from tests.conversion.converted import Y, convert_files, write_npy, write_table
 
 # Training files of the option `like`, made when they are named.
 TRAINED = {
