@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from pyarrow import csv, parquet
 
 from ooc_fw.cli.demo import DEMO
 
@@ -62,8 +63,7 @@ def write_data(folder):
     (folder / "many.txt").write_text(text)
     rows = "\n".join(f'"{a:.3f}","{b:.3f}","{"no" if a * b > 0 else "yes"}"' for a, b, *_ in X)
     (folder / "t.csv").write_text(f"a,b,y\n{rows}\n")
-    arrow_csv, parquet = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow_csv.read_csv(folder / "t.csv"), folder / "t.parquet")
+    parquet.write_table(csv.read_csv(folder / "t.csv"), folder / "t.parquet")
 
 
 COMMANDS = (
