@@ -33,8 +33,9 @@ def recipe_for(sdist: Path) -> str:
     text = TEMPLATE.read_text(encoding="utf-8").partition("\n")[2]
     for word, value in words.items():
         text = text.replace(f"@{word}@", value)
-    needed = [line for line in metadata.get_all("Requires-Dist", []) if ";" not in line]
-    pairs = [re.fullmatch(r"([\w-]+)(.*)", line).groups() for line in needed]
+    # The package is one for all systems, and so takes what only some of them need.
+    needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    pairs = [re.match(r"([\w-]+)([^;]*)", line).groups() for line in needed]
     lines = [f"- {NAMES.get(name, name)} {bounds}" for name, bounds in pairs]
     return text.replace("# @DEPENDENCIES@", "\n    ".join(lines))
 

@@ -19,7 +19,7 @@ say "Building the last commit"
 cd "$scratch"
 "${PYTHON:-python3}" -m venv tools
 tools/bin/pip install --quiet build twine uv py-rattler-build
-export UV_CACHE_DIR="$scratch/uv"
+export UV_CACHE_DIR="${UV_CACHE_DIR:-$scratch/uv}"
 mkdir source tree
 git -C "$project" archive HEAD | tar x -C source
 tools/bin/python -m build --outdir built source >build.log || { cat build.log; exit 1; }
@@ -41,11 +41,13 @@ try() (
     name="$(basename "$file"), $("$python" --version), $versions versions"
     say "$name"
     rm -rf venv demo compiled
+    from_source=
+    [ "$file" = "$wheel" ] || from_source="--no-binary ooc-fw"
     tools/bin/uv venv --quiet --no-project --python "$(command -v "$python")" venv
     tools/bin/uv pip install --quiet --python venv --resolution "$versions" --only-binary :all: \
-        --no-binary ooc-fw "ooc-fw[test] @ file://$scratch/$file"
+        $from_source "ooc-fw[test] @ file://$scratch/$file"
     tools/bin/uv pip check --quiet --python venv
-    export PATH="$scratch/venv/bin:$PATH" OOC_FW_CACHE="$scratch/compiled"
+    export PATH="$scratch/venv/bin:$PATH" NUMBA_CACHE_DIR="$scratch/compiled"
     ooc-fw demo demo >demo.log || { cat demo.log; exit 1; }
     ln -sfn "$(python -c 'import ooc_fw; print(ooc_fw.__path__[0])')" tree/ooc_fw
     cd tree
@@ -54,7 +56,7 @@ try() (
         set -- -W ignore::DeprecationWarning "$@"
     fi
     python -m ooc_fw warm-up --quiet
-    python -m pytest --quiet --numprocesses auto --dist worksteal "$@" || exit 1
+    python -m pytest --quiet --numprocesses auto --dist worksteal "$@"
     echo "passed: $name" >>"$scratch/passed"
 )
 for python in ${PYTHONS:-python3}; do
