@@ -4,8 +4,11 @@ import gzip
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from fractions import Fraction
+from glob import glob
 from pathlib import Path
 from unittest import mock
 
@@ -15,10 +18,15 @@ import pandas as pd
 import pytest
 
 import ooc_fw
+from ooc_fw import TrainOptions, make_kernel, open_dataset
 from ooc_fw.cli.commands import COMMANDS, build_parser
 from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.problem import ClassificationProblem
+from ooc_fw.solver.plan import Session
 from ooc_fw.solver.steps import STEP_RULES
+from ooc_fw.training.choice import Trials, plan_model
 from tests.support.methods import grid
+from tests.support.reference import SmallProblem
 
 PACKAGE = Path(ooc_fw.__file__).parent
 FOLDER = PACKAGE / "guides"
@@ -26,21 +34,14 @@ GUIDES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.
 README = (Path(__file__).parents[1] / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
 RUN = tuple("python README contributing data gap tasks".split())
-WALKS = ("data", "large", "tasks")
+WALKS = ("data", "large", "tasks", "choose")
 SESSIONS = ("README", "tutorial")
 
 
 @pytest.mark.parametrize("name", grid(RUN, quick=1))
 def test_python_in_guides_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    which = rng.integers(0, 2, 80)
-    obs = pd.DataFrame(
-        {"cell_type": pd.Categorical(np.array(["B", "T"])[which])},
-        index=[f"cell {k}" for k in range(80)],
-    )
-    counts = rng.poisson(1 + 2 * np.eye(2, 6)[which]).astype(np.float32)
-    anndata.AnnData(counts, obs=obs).write_h5ad("cells.h5ad")
+    cells(np.random.default_rng(0)).write_h5ad("cells.h5ad")
     with (  # what a guide registers is gone afterwards
         mock.patch.dict(STEP_RULES),
         mock.patch.dict(KERNELS),
@@ -49,6 +50,15 @@ def test_python_in_guides_runs(name, tmp_path, monkeypatch):
         run_python(name)
     if name == "python":
         assert Path("gap.png").stat().st_size > 1000
+
+
+def cells(rng):
+    """Cells of two types by six genes."""
+    which = rng.integers(0, 2, 80)
+    types = pd.Categorical(np.array(["B", "T"])[which])
+    obs = pd.DataFrame({"cell_type": types}, index=[f"cell {k}" for k in range(80)])
+    counts = rng.poisson(1 + 2 * np.eye(2, 6)[which]).astype(np.float32)
+    return anndata.AnnData(counts, obs=obs)
 
 
 def run_python(name):
@@ -90,35 +100,57 @@ def write_files(folder, rng):
         age[::50] = np.nan
         people = {"name": np.arange(300), "age": age, "job": job, "city": city}
         pd.DataFrame(people).to_csv(folder / path, index=False)
+    for path in ("visits.csv", "new.csv"):
+        pages, user = rng.integers(1, 20, 200), rng.integers(0, 40, 200)
+        visits = {"pages": pages, "minutes": rng.gamma(2, 3, 200), "user": user}
+        visits["bought"] = np.where(pages > 9, "yes", "no")
+        pd.DataFrame(visits).to_csv(folder / path, index=False)
+    for path in ("cells", "new", "donor-1", "donor-2"):
+        cells(rng).write_h5ad(folder / f"{path}.h5ad")
+    rows = [f"{k % 2} 1:{k % 2 + rng.random():.4f} 2:{rng.random():.4f}\n" for k in range(200)]
+    with gzip.open(folder / "log.gz", "wt") as file:
+        file.writelines(rows)
+    (folder / "rows.txt").write_text("".join(rows))
 
 
-@pytest.mark.long
+SLOW = r"ooc-fw tune |/dev/"  # takes more than a second
+COPIES = {"tuning.h5": "test-two.h5", "train-test.h5": "test.h5"}  # as the text around them says
+
+
 @pytest.mark.parametrize("name", WALKS)
-def test_commands_in_guides_run(name, tmp_path):
-    """The shell runs them one by one; the first that fails ends the test."""
+def test_commands_in_guides_run(name, ooc_fw, tmp_path, monkeypatch, request):
+    """One by one, and those that take more than a second with --long only."""
+    monkeypatch.chdir(tmp_path)
     write_files(tmp_path, np.random.default_rng(0))
-    lines = re.findall(r"^\$ (.*)$", GUIDES[name], flags=re.MULTILINE)
-    assert len(lines) > 4
-    run_shell(tmp_path, lines)
+    ooc_fw("convert", "rows.txt", "train.h5").done()
+    lines = re.findall(r"^(?:\$|   ) ((?:ooc-fw|cut|zcat) .*)$", GUIDES[name], flags=re.MULTILINE)
+    lines = [line for line in lines if request.config.option.long or not re.search(SLOW, line)]
+    assert lines
+    for line in lines:
+        for made, whole in COPIES.items():
+            if made in line:
+                shutil.copy(whole, made)
+        run_line(line, ooc_fw, monkeypatch)
     made = set(re.findall(r"-o (\S+)", "\n".join(lines)))
     assert made <= {path.name for path in tmp_path.iterdir()}
 
 
-def run_shell(folder, lines):
-    """What the commands print, each with its errors, one after the other."""
-    command = f'ooc-fw() {{ "{sys.executable}" -m ooc_fw "$@"; }}'
-    marked = [part for line in lines for part in ("echo '$'", line)]
-    outcome = subprocess.run(
-        ["bash", "-c", "\n".join([command, "set -e", *marked])],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    assert outcome.returncode == 0, outcome.stdout
-    return re.split(r"^\$\n", outcome.stdout, flags=re.MULTILINE)[1:]
+def run_line(line, ooc_fw, monkeypatch):
+    """Run a line of the shell; what it prints, errors included. Our commands need no process."""
+    printed = ""
+    for command in line.split(" && "):
+        program, *words = shlex.split(command, comments=True)
+        if program == "cd":
+            monkeypatch.chdir(words[0])
+        elif program == "ooc-fw":
+            words = [name for word in words for name in sorted(glob(word)) or [word]]
+            outcome = ooc_fw(*words).done()
+            printed += outcome.out + outcome.err
+        else:
+            function = f'ooc-fw() {{ "{sys.executable}" -m ooc_fw "$@"; }}\n'
+            environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+            subprocess.run(["bash", "-c", function + command], check=True, env=environment)
+    return printed
 
 
 SCRIPT = PACKAGE.parent / "tools" / "examples.py"
@@ -156,19 +188,18 @@ def test_table_of_methods_has_every_rule():
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", SESSIONS)
-def test_sessions_print_what_is_shown(name, tmp_path, monkeypatch, capsys):
+def test_sessions_print_what_is_shown(name, ooc_fw, tmp_path, monkeypatch, capfd):
     """The printed lines are those of the program, with numbers that are close."""
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, np.random.default_rng(0))
     run_python(name)
-    said = capsys.readouterr().out.splitlines()
+    said = capfd.readouterr().out.splitlines()
     for line in re.findall(r"^print.*\n# (.*)$", TEXTS[name], flags=re.MULTILINE):
         assert any(about_equal(line, other) for other in said), (line, said)
     for session in re.findall(r"^```console\n\$ (.*?)^```", TEXTS[name], re.MULTILINE | re.DOTALL):
         shown = [part.splitlines() for part in session.split("\n$ ")]
-        printed = run_shell(tmp_path, [command for command, *_ in shown])
-        for (command, *lines), output in zip(shown, printed, strict=True):
-            said = output.splitlines()
+        for command, *lines in shown:
+            said = run_line(command, ooc_fw, monkeypatch).splitlines()
             for line in lines:
                 assert any(about_equal(line, other) for other in said), (command, line, said)
 
@@ -195,6 +226,52 @@ def test_contents_list_every_guide():
     assert sorted([*listed, "index"]) == sorted(GUIDES)
     linked = re.findall(r"\(ooc_fw/guides/([\w-]+)\.md\)", README)
     assert set(linked) == set(listed)
+
+
+def test_numbers_of_the_gap_guide_are_those_of_its_formulas():
+    """The example to follow by hand, and the shares of the objective that follow from gaps."""
+    rows = re.findall(r"^\| ([\d./]+, [^|]+)\|([^|]+)\|(.*)\|$", GUIDES["gap"], re.MULTILINE)
+    points, y = np.array([[1], [-1], [0]], dtype=np.float32), np.array([1, -1, 1])
+    problem = SmallProblem(KERNELS["linear"](), points, y, 1.0)
+    assert len(rows) == 4
+    for weights, products, rest in rows:
+        a, g = (
+            np.array([*map(float, map(Fraction, part.split(",")))]) for part in (weights, products)
+        )
+        np.testing.assert_allclose(problem.dual_matrix @ a, g, atol=1e-12)
+        true_gap = 1 - g.min() / (a @ g)
+        expected = (
+            a @ g,
+            true_gap,
+            1 - (1 - true_gap) ** 2,
+            1 - 2 * problem.optimum.objective / (a @ g),
+        )
+        assert [*map(float, rest.split("|"))] == pytest.approx(expected, abs=1e-3)
+    text = " ".join(GUIDES["gap"].split())
+    shares = re.findall(r"smaller by more than `([\d.]+) %`", text)
+    assert [*map(float, shares)] == pytest.approx([100 * (1 - (1 - 7.8e-4) ** 2), 0.078], abs=0.005)
+    found = re.search(
+        r"rho = ([\d.]+).* = ([\d.]+)\. The model .* has ([\d.]+), (\d+) % more", text
+    )
+    rho, least, primal, more = map(float, found.groups())
+    assert least == pytest.approx(1 / (2 * rho), rel=1e-3)
+    assert primal / least == pytest.approx(1 + more / 100, abs=0.005)
+
+
+def test_sizes_up_to_which_a_model_is_exact_are_those_of_the_guide(monkeypatch):
+    text = " ".join(GUIDES["choose"].split())
+    of_rows = r"at most ([\d,]+) rows, or if it is expected to have at most ([\d,]+) support"
+    sizes = re.search(of_rows + r".*? model of ([\d,]+) landmarks", text).groups()
+    n_rows, support, landmarks = (int(size.replace(",", "")) for size in sizes)
+    monkeypatch.setattr(Trials, "compare", lambda *_: None)
+    for more, expected, found in ((0, None, None), (1, support, None), (1, support + 1, landmarks)):
+        told = expected, "a sample", 1.0
+        monkeypatch.setattr(Trials, "expect_support", lambda *_, told=told: told)
+        X = np.zeros((n_rows + more, 1), dtype=np.float32)
+        kernel = make_kernel("rbf", gamma=1.0)
+        problem = ClassificationProblem(open_dataset(X), np.arange(len(X)) % 2, kernel)
+        plan = plan_model(problem, TrainOptions(memory_limit=8 << 30), Session())
+        assert plan.landmarks == found
 
 
 def about_equal(line, other):

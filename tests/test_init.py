@@ -1,12 +1,22 @@
-"""The public names of the package, and what importing them costs."""
+"""The public names of the package, what importing them costs, and examples in docstrings."""
 
+import doctest
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import ooc_fw
 from ooc_fw.cli.commands import COMMANDS
+
+PACKAGE = Path(ooc_fw.__file__).parent
+MODULES = [
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>> " in path.read_text()
+]
 
 
 def imported_by(code: str) -> set[str]:
@@ -55,3 +65,10 @@ def test_commands_that_compute_nothing_load_no_compiled_code(data_file):
     for command in (["help"], ["verify", str(data_file), "--quiet"]):
         code = f"from ooc_fw.cli.main import main; main({command})"
         assert "numba" not in imported_by(code), command
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    outcome = doctest.testmod(importlib.import_module(name))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

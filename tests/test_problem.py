@@ -1,10 +1,10 @@
-"""Gaps and stopping tests, by their formulas."""
+"""Gaps, stopping tests and penalties of rows, by their formulas."""
 
 import numpy as np
 import pytest
 
 from ooc_fw.kernels.functions import make_kernel
-from ooc_fw.problem import StoppingTest, check_signs, pair_gap, relative_gap
+from ooc_fw.problem import StoppingTest, check_signs, pair_gap, relative_gap, row_penalties
 from ooc_fw.system.errors import InputError
 from tests.support.reference import make_problem
 
@@ -72,3 +72,21 @@ def test_labels_are_taken_in_any_type():
     assert signs.dtype == np.int8
     assert signs.tolist() == [1, -1, 1]
     assert check_signs([1, 1], 2, both=False).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "rows", "penalties"),
+    [
+        ({"spam": 3.0}, None, [2, 2, 2, 6]),
+        ({"spam": 3.0}, [1.0, 2.0, 0.5, 1.0], [2, 4, 1, 6]),
+        (None, [1.0, 2.0, 0.5, 1.0], [2, 4, 1, 2]),
+        ("balanced", None, [4 / 3, 4 / 3, 4 / 3, 4]),
+        ("balanced", [1.0, 1.0, 1.0, 3.0], [2, 2, 2, 6]),
+        ({"ham": 1.0, "spam": 2.0, "eggs": 3.0}, None, [2, 2, 2, 4]),
+    ],
+)
+def test_weights_of_rows_and_classes_multiply(class_weight, rows, penalties):
+    names, codes = np.array(["ham", "spam"]), np.array([0, 0, 0, 1])
+    rows = None if rows is None else np.array(rows)
+    np.testing.assert_allclose(row_penalties(2.0, names, codes, class_weight, rows), penalties)
+    assert row_penalties(2.0, names, codes) is None

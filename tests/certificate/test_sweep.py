@@ -17,8 +17,8 @@ from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Sizes, make_kern
 from ooc_fw.options import LEAST
 from ooc_fw.problem import BinaryProblem
 from ooc_fw.system.errors import InputError
-from tests.support.low_rank import few_vertices
 from tests.support.reference import Extended, SmallProblem, kernel_values, make_problem
+from tests.support.solving import few_vertices
 from tests.support.strategies import SEEDS, models, powers_of_ten, problems
 
 

@@ -10,44 +10,9 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from pyarrow import csv, parquet
 
 from ooc_fw import load_model, open_dataset
 from ooc_fw.cli.main import main
-from tests.support.contracts import to_dense
-from tests.support.methods import grid
-
-
-@pytest.mark.parametrize("task", grid(["classification", "regression"], quick=1))
-def test_a_table_gives_what_its_converted_file_gives(ooc_fw, tmp_path, monkeypatch, task):
-    """With categories and dates, as CSV and Parquet: the same decisions to the last bit."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    of_classes = task == "classification"
-    for name in ("train", "test"):
-        rows = [
-            f"k{rng.integers(30)},{rng.normal():.3f},2024-0{rng.integers(1, 9)}-07T{hour}:00,"
-            f"{('good', 'bad')[int(hour > 12)] if of_classes else hour / 7}"
-            for hour in rng.integers(10, 20, 200)
-        ]
-        Path(f"{name}.csv").write_text("\n".join(["city,x,when,kind", *rows]) + "\n")
-    parquet.write_table(csv.read_csv("test.csv"), "test.parquet")
-    options = "--label kind --target-encode city --dates when --scale standard".split()
-    options += [] if of_classes else ["--task", "regression"]
-    ooc_fw("convert", "train.csv", "train.h5", *options, "--quiet").done()
-    ooc_fw("train", "train.h5", "-o", "m.h5", "--task", task, "--quiet").done()
-    decision = ["--decision"] * of_classes
-    for like in ("train.h5", "m.h5"):
-        ooc_fw("convert", "test.csv", "test.h5", "--like", like, "--quiet").done()
-        expected = ooc_fw("predict", "m.h5", "test.h5", *decision).out
-        for table in ("test.csv", "test.parquet"):
-            outcome = ooc_fw("predict", "m.h5", table, *decision)
-            assert outcome.out == expected
-            assert "left out" not in outcome.err
-    results = [
-        ooc_fw("evaluate", "m.h5", name, "--json").json() for name in ("test.csv", "test.h5")
-    ]
-    assert results[0] == pytest.approx(results[1]) if not of_classes else results[0] == results[1]
 
 
 def test_columns_are_found_by_name_without_labels(ooc_fw, here, monkeypatch):
@@ -78,34 +43,6 @@ def test_rows_without_a_label_can_be_left_out(ooc_fw, here):
     )
     assert found["confusion"] == expected["confusion"]
     ooc_fw("convert", "none.csv", "gaps.h5", *drop).assert_refused("none.csv holds no row with a")
-
-
-@pytest.mark.parametrize(("suffix", "rows"), grid([("h5ad", "X"), ("zarr", "layers/log")], quick=1))
-def test_cells_are_named_from_conversion_to_prediction(ooc_fw, here, cells, suffix, rows):
-    """Through split and model, to cells whose genes are in another order."""
-    name, x_name = f"cells.{suffix}", ("--x-name", rows)
-    taken = *x_name, "--label", "cell_type", "--missing-labels", "drop"
-    ooc_fw("convert", name, "whole.h5", *taken, "--log1p", "--scale", "maxabs").done()
-    ooc_fw("split", "whole.h5", "train.h5", "test.h5").done()
-    ooc_fw("train", "train.h5", "-o", "new.h5", "--C", "3").done()
-    genes = tuple(cells.var_names)
-    assert load_model("new.h5").columns == genes
-    predicted = np.array(ooc_fw("predict", "new.h5", name, *x_name).out.split())
-    known = ~np.asarray(cells.obs["cell_type"].isna())
-    of_whole = ooc_fw("predict", "new.h5", "whole.h5").out.split()
-    assert predicted[known].tolist() == of_whole, "raw cells are scaled"
-    right = predicted[known] == cells.obs["cell_type"][known]
-    found = ooc_fw("evaluate", "new.h5", "whole.h5", "--json").json()
-    assert found["accuracy"] == np.mean(right) > 0.7
-    cells[:, ::-1].copy().write_h5ad("other.h5ad")
-    assert ooc_fw("predict", "new.h5", "other.h5ad", *x_name).out.split() == predicted.tolist()
-    for like in ("train.h5", "new.h5"):
-        ooc_fw("convert", name, "a.h5", *taken, "--like", like).done()
-        ooc_fw("convert", "other.h5ad", "b.h5", *taken, "--like", like).done()
-        with open_dataset("a.h5") as first, open_dataset("b.h5") as second:
-            assert tuple(first.columns) == tuple(second.columns) == genes
-            found = [to_dense(source.read(0, 226)) for source in (first, second)]
-            np.testing.assert_array_equal(*found)
 
 
 # -- layers, joins, label columns and labels from outside, in all orders ---------------------------

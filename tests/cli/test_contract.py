@@ -189,9 +189,11 @@ def test_names_that_cannot_be_outputs_are_refused_before_the_work(ooc_fw, here, 
 
 @WRITER
 def test_an_output_is_whole_or_as_it_was(ooc_fw, here, name, monkeypatch):
-    """The last step fails, which puts a finished file in its place."""
+    """The last step fails, which puts a finished file in its place; it is on the disk by then."""
+    on_disk = []
 
-    def full(*_):
+    def full(temporary, _):
+        assert os.stat(temporary).st_ino in on_disk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     words, _, _ = places(name)
@@ -200,6 +202,7 @@ def test_an_output_is_whole_or_as_it_was(ooc_fw, here, name, monkeypatch):
     before = contents()
     before.pop(Path("new.log"), None)  # a log grows
     monkeypatch.setattr("tempfile.tempdir", "tmp")
+    monkeypatch.setattr("os.fsync", lambda file: on_disk.append(os.fstat(file).st_ino))
     monkeypatch.setattr("os.replace", full)
     outcome = ooc_fw(*words)
     assert outcome.status == 3

@@ -37,14 +37,6 @@ def test_the_report_says_what_the_file_holds(ooc_fw, text):
         assert (file.attrs["scaling"], file.attrs["shuffle_seed"]) == (b"minmax", 7)
 
 
-def test_report_of_what_is_unlike_the_training_file(ooc_fw, text):
-    ooc_fw("convert", "train.txt", "train.h5").done()
-    Path("test.txt").write_text("5 1:1 9:1\n")
-    report = ooc_fw("convert", "test.txt", "test.h5", "--like", "train.h5").done().err
-    assert "not shuffled" in report
-    assert "note: 6 features beyond 3 are left out" in report
-
-
 def test_standard_input_and_options(ooc_fw, text, monkeypatch):
     data = Path("train.txt").read_bytes().replace(b"3:", b"0:")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -67,19 +59,6 @@ def test_options_of_tables(ooc_fw, text):
     with h5py.File("out.h5") as file:
         assert file["X"][...].tolist() == [[0, 1, 2], [1, 0, 2]]
         assert file.attrs["columns"].tolist() == [b"colour=blue", b"colour=red", b"size"]
-
-
-def test_new_labels_are_kept_in_the_file_and_in_files_like_it(ooc_fw, here):
-    table = "convert", "people.csv", "new.h5", "--label", "kind", "--one-hot", "city"
-    ooc_fw(*table, "--impute", "mean", "--labels-as", "good=1,*=-1").done()
-    ooc_fw("convert", "people.csv", "like.h5", "--like", "new.h5", "--no-shuffle").done()
-    ooc_fw("convert", "people.csv", "words.h5", "--like", "people.h5", "--no-shuffle").done()
-    with open_dataset("like.h5") as source, open_dataset("words.h5") as words:
-        new = np.where(words.labels(0, 300) == "good", 1.0, -1.0)
-        np.testing.assert_array_equal(source.labels(0, 300), new)
-    ooc_fw("train", "new.h5", "-o", "n.h5").done()
-    assert load_model("n.h5").classes.tolist() == [-1, 1]
-    ooc_fw("verify", "like.h5").done()
 
 
 ROWS = "0,tcp,5,normal.\n1,udp,6,smurf.\n2,tcp,7,normal.\n3,udp,8,neptune.\n" * 30

@@ -79,14 +79,6 @@ def test_a_threshold_is_that_of_predict(ooc_fw, here, judged, positive):
     assert found["average_precision"] == pytest.approx(metrics.average_precision_score(*scores))
 
 
-def test_unknown_labels_count_as_wrong_and_are_reported(ooc_fw, here):
-    np.save("y.npy", np.where(np.arange(200) < 50, 4, np.load("labels.npy")))
-    outcome = ooc_fw("evaluate", "m.h5", "d.h5", "--labels", "y.npy", "--json").done()
-    assert outcome.json()["accuracy"] <= 0.75
-    said = "50 of 200 rows in d.h5 have labels unknown to the model (4); they count as wrong"
-    assert said in outcome.err
-
-
 def test_rows_of_unknown_classes_are_not_positive(ooc_fw, here):
     """The probability of class 3 should be 0 for them: 4 is as good as -7."""
     labels, scores = np.load("labels.npy"), []

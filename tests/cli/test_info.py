@@ -215,11 +215,6 @@ def test_commands_for_arrays(ooc_fw, describe, follow, name):
     ooc_fw(*shlex.split(command.replace("DATA", data))[1:]).done()
 
 
-def test_the_next_command_has_the_labels_given(here, describe):
-    (command,) = describe("X.npy", "--labels", "y.npy")["next"]
-    assert command == "ooc-fw convert X.npy X.h5 --labels y.npy"
-
-
 @pytest.mark.parametrize("name", ["X.npy", "r.csv", "r.parquet", "r.txt", "layers", "h5ad"])
 def test_commands_for_regression_and_layers(ooc_fw, follow, name):
     rng = np.random.default_rng(0)

@@ -69,14 +69,6 @@ def test_many_classes_have_landmarks_unless_pairs_are_asked_for():
         own.fit(np.vstack([X, X[:1]]), more)
 
 
-def test_estimators_take_a_thousand_classes():
-    X, names = rows(2)
-    own = FrankWolfeSVC(landmarks=100, gamma=0.3, tol=0.9).fit(X, names)
-    assert own.classes_.tolist() == sorted({*names})
-    assert {*own.predict(X[:50])} <= {*names}
-    assert own.decision_function(X[:3]).shape == (3, N_CLASSES)
-
-
 def test_more_labels_than_a_model_may_have_are_refused():
     X = np.eye(10_001, 2)
     with pytest.raises(InputError, match="more than 10000 different labels"):

@@ -4,7 +4,6 @@ import pickle
 
 import h5py
 import numpy as np
-import onnxruntime
 import pytest
 from sklearn.base import clone
 
@@ -83,23 +82,6 @@ def test_rows_of_weight_0_do_not_count(ooc_fw, table, tmp_path, estimator, sever
     ooc_fw("certify", model, data).assert_refused("400 rows", "give the file it was trained on")
 
 
-def test_weights_that_landmarks_do_not_show_are_refused(ooc_fw, table, tmp_path):
-    """A row that is no landmark has a weight of its own."""
-    data, model = tmp_path / "d.h5", tmp_path / "m.h5"
-    with h5py.File(data, "w") as file:
-        file["X"], file["y"] = table
-    options = dict(C=5, gamma=0.2, landmarks=20, random_state=0)
-    for row in range(200):
-        weights = np.where(np.arange(200) == row, 50.0, 1.0)
-        own = FrankWolfeSVC(**options).fit(*table, sample_weight=weights)
-        margin = own.decision_function(table.X)[row] * (1 if table.y[row] == 3 else -1)
-        if row not in own.support_ and margin < 0.9:
-            break
-    assert {*own.model_.penalties} == {5.0}
-    own.save(model)
-    ooc_fw("certify", model, data).assert_refused("was trained with weights of rows")
-
-
 @pytest.mark.parametrize("weights", ["equal", "different", "none"])
 @pytest.mark.parametrize("kind", ["--exact", "--landmarks=20"])
 def test_weights_in_the_file_are_those_of_training(ooc_fw, tmp_path, kind, weights):
@@ -138,13 +120,3 @@ def test_importance_lists_the_columns_that_matter_most(ooc_fw, here):
     np.testing.assert_allclose(values, found.values[found.order[:2]], rtol=1e-3)
     fewer = ooc_fw("importance", "m.h5", "d.h5", "--json", "--rows", 50).json()
     assert fewer["n_rows"] == 50
-
-
-def test_an_exported_model_predicts_rows_as_they_were_before_scaling(ooc_fw, here, table):
-    assert ooc_fw("export", "sure.h5", "new.onnx", "--json").json()["probabilities"] is True
-    session = onnxruntime.InferenceSession("new.onnx")
-    names = [output.name for output in session.get_outputs()]
-    X = table.X.astype(np.float64)
-    found = dict(zip(names, session.run(None, {"X": X}), strict=True))
-    lines = ooc_fw("predict", "sure.h5", "d.h5").out.split()
-    np.testing.assert_array_equal(found["label"], np.array(lines, dtype=float))

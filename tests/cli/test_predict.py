@@ -72,16 +72,6 @@ def expected(model_file, data_file):
     return values
 
 
-def test_results_come_in_the_order_of_the_users_rows(ooc_fw, here, expected, table):
-    outcome = ooc_fw("predict", "m.h5", "d.h5", "--decision")
-    assert (outcome.status, outcome.err) == (0, "")
-    assert np.array_equal(numbers(outcome.out), expected)
-    lines = ooc_fw("predict", "m.h5", "d.h5").out.splitlines()
-    assert lines == ["3" if value > 0 else "-7" for value in expected]
-    found = numbers(ooc_fw("predict", "m.h5", "X.npy", "--decision").out)
-    assert np.array_equal(found, load_model("m.h5").decision_function(table.X))
-
-
 # -- text ------------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,6 @@ help nothing => there is no guide 'nothing'; the topics are
 convert d.txt => convert needs IN and OUT.h5
 convert d.txt new.h5 --dense --sparse => not allowed with
 convert d.txt new.h5 --n-features 67108865 => --n-features: must be => at most 67108864, not
-convert d.txt new.h5 --seed -1 => --seed: must be a whole number
-convert d.txt new.h5 --scale x => must be one of none, minmax, maxabs
 convert t.csv new.h5 --label label --x-name X => t.csv is csv, and --fill-missing and --x-name are
 convert t.csv new.h5 --label label --labels-as 4=2 => no label in t.csv is '4'
 convert t.csv new.h5 --label label --labels-as 4=2,*=1 => label in t.csv is '4' => labels are '3'
@@ -55,16 +53,11 @@ verify d.txt => is LIBSVM text
 verify run.ckpt => run.ckpt
 
 train d.h5 --x-name Z => has no 'Z'
-train d.h5 --kernel cubic => kernel must be one of rbf, linear, poly, laplacian, tani
-train d.h5 --method newton => 'newton'
 train d.h5 --lmo half => --lmo: must be one of auto, full, sampled
 train d.h5 --C nan => --C: must be a positive number, not 'nan'
-train d.h5 --gamma 0 => --gamma: must be search, auto, scale or a positive number, not '0'
-train d.h5 --seed 999999999999999999999 => of at least 0, at most 9223372036854775807
 train d.h5 --memory plenty => --memory: 'plenty' is no size
 train d.h5 --memory 10MiB => a limit that would do is
 train --stream d.txt --memory 10MiB => a limit that would do is
-train d.h5 --max-iter -1 => --max-iter: must be a whole number of at least 0
 train d.h5 --max-time soon => --max-time: must be a positive number of seconds, not 'soon'
 train d.h5 --class-weight 1 => --class-weight: must be class weights LABEL=W,... or balanced
 train d.h5 --class-weight 5=1 => a weight for 5, which is no label
@@ -85,11 +78,9 @@ train X.npy --labels y.npy --label y => --label and --labels contradict each oth
 train d.h5 --x-name \udce9 => --x-name: must be a name in UTF-8, not
 train d.h5 --zero-based => --zero-based goes with --stream only
 train - => standard input goes with --stream only
-train d.h5 --task clustering => --task: must be one of classification, novelty
 train d.h5 --task novelty --probability => --probability has no meaning for --task novelty
 train d.h5 --task novelty --class-weight balanced => --class-weight has no meaning
 train d.h5 --task novelty --ordinary 8 => no row of d.h5 has the label 8
-train d.h5 --task novelty --contamination 0.7 => must be a positive number, at most 0.5
 evaluate m.h5 d.h5 --false-alarms 0 => must be a positive number, such as 0.01 or 1%
 train d.h5 --resume m.h5 => m.h5 is the model of a run that is over (converged), not a checkpoint
 evaluate m.h5 d.h5 --false-alarms 1% --threshold 1 => not allowed with
@@ -99,7 +90,6 @@ evaluate m.h5 d.h5 --false-alarms 1% --save d.h5 => d.h5
 predict m.h5 d.h5 --unassigned 0.9 => gives no probabilities
 train d.h5 --contamination 0.1 => --contamination goes with --task novelty
 train d.h5 --ordinary 3 => --ordinary goes with --task novelty
-train d.h5 --dask everywhere => must be threads, processes or the address
 train targets.h5 --task regression --method fw => for which method fw has no meaning
 train targets.h5 => marked as targets; train with --task regression
 train d.txt => ooc-fw convert
@@ -114,7 +104,6 @@ train X.npy --labels rare.npy --probability => the class rare has one only
 train cells.h5ad => has no labels; name them (--label) => obs/cell_type
 train cells.zarr => has no labels; name them (--label) => obs/cell_type
 train cells.h5ad --label cell_type => the label of row 200 of => --missing-labels drop
-train cells.zarr --label cell_type => the label of row 200 of => --missing-labels drop
 train cells.h5ad --label batch --x-name layers/none => layers/none => --x-name
 train cells.h5ad --label batch --x-name log => has no 'log' => layers/log
 train cells.zarr --label type => has no 'type'; it has => obs/batch, obs/cell_type, obs/donor
@@ -152,11 +141,8 @@ tune targets.h5 => marked as targets; train with --task regression
 
 train d.h5 -o t.csv => t.csv exists, and this command writes no such files
 train d.h5 --log m.h5 => m.h5 exists
-train d.h5 --log t.csv => t.csv exists
 train d.h5 --checkpoint m.h5 => m.h5 exists
 tune d.h5 -o run.log => run.log exists
-convert d.txt t.csv => t.csv exists
-split d.h5 new.h5 m.h5 => m.h5 exists
 export m.h5 t.csv => t.csv exists
 predict m.h5 X.npy -o t.csv => t.csv exists
 predict m.h5 X.npy -o d.txt => d.txt exists
@@ -212,11 +198,8 @@ certify m.h5 t.csv => t.csv is a table
 certify m.h5 reversed.h5 => reversed.h5 => give the file it was trained on
 certify marks.h5 reversed.h5 => the file it was trained on
 certify m.h5 d.h5 --labels words.npy => has labels no, yes but the model was trained on -7, 3
-importance m.h5 d.h5 --rows 0 => --rows
-importance m.h5 d.h5 --figure new.doc => .png
 importance m.h5 d.txt => ooc-fw convert
 plot d.h5 -o new.png => it has no events of a training run
-plot run.log -o new.jpg => has to end in .png, .svg or .pdf
 plot run.log --panels gap,size => --panels knows work, gap, support
 """
 

@@ -26,18 +26,6 @@ def wait_for(path, process):
         time.sleep(0.01)
 
 
-@pytest.mark.process
-def test_time_limit_is_a_good_end(ooc_fw, data_file, tmp_path):
-    limit = "--max-time", "1.5s"
-    outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--json", *limit, *LONG).done()
-    assert "stopped by the time limit" in outcome.err
-    result = outcome.json()
-    assert result["status"] == "time_limit"
-    assert 0.5 < result["seconds"] < 5
-    assert result["certified_gap"] is not None
-    assert load_model(tmp_path / "m.h5").status == "time_limit"
-
-
 def test_no_time_for_a_model(ooc_fw, data_file, tmp_path):
     """Labels and statistics count, too."""
     outcome = ooc_fw("train", data_file, "-o", tmp_path / "m.h5", "--max-time", "0.001", "--quiet")

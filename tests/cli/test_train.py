@@ -22,25 +22,6 @@ def events_of(log):
     return [json.loads(line) for line in Path(log).read_text().splitlines()]
 
 
-def test_the_model_holds_the_support_vectors_and_the_numbers_of_the_run(ooc_fw, here):
-    options = "--C", 5, "--log", "new.log", "-o", "new.h5"
-    result = ooc_fw("train", "d.h5", *options, "--json").json()
-    assert (result["status"], result["n_rows"], result["model"]) == ("converged", 200, "new.h5")
-    assert all(result[name] > 0 for name in ("gamma", "rho", "passes", "iterations", "rows_read"))
-    start, *_ = events_of("new.log")
-    assert (start["event"], start["options"]["tol"]) == ("start", 1e-3)
-    model = load_model("new.h5")
-    (classifier,) = model.classifiers
-    assert len(classifier.alpha) == result["n_support"]
-    assert classifier.rho == result["rho"]
-    assert (model.kernel.gamma, model.C, model.scaling.kind) == (result["gamma"], 5, "minmax")
-    with h5py.File("d.h5") as file:
-        expected = file["X"][...][model.rows]
-        labels = np.where(file["y"][...][model.rows] == 3, 1, -1)
-    assert np.array_equal(model.support_vectors[classifier.sv], expected)
-    assert np.array_equal(classifier.labels, labels)
-
-
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
@@ -127,47 +108,6 @@ def test_all_commands_agree_on_a_model(ooc_fw, here, name):
     else:
         predicted = predicted.astype(truth.dtype)
         assert judged["accuracy"] == np.mean(predicted == truth) > 0.85
-
-
-def test_weights_favour_their_class(ooc_fw, here):
-    model, plain = load_model("weighted.h5"), load_model("plain.h5")
-    positive = model.classifiers[0].labels > 0
-    np.testing.assert_array_equal(model.penalties, np.where(positive, 8.0, 1.0))
-    assert (model.C, plain.penalties) == (2, None)
-    recalls = [
-        ooc_fw("evaluate", name, "d.h5", "--json").json()["classes"]["3"]["recall"]
-        for name in ("weighted.h5", "plain.h5")
-    ]
-    assert recalls[0] > recalls[1]
-    ooc_fw("train", "d.h5", "-o", "new.h5", "--class-weight", "balanced").done()
-    model, labels = load_model("new.h5"), np.load("labels.npy")
-    counts = [np.sum(labels == label) for label in (-7, 3)]
-    expected = 100 / np.where(model.classifiers[0].labels > 0, counts[1], counts[0])
-    np.testing.assert_allclose(model.penalties, expected)
-
-
-def test_novel_rows_are_found_by_a_threshold(ooc_fw, here):
-    X = np.random.default_rng(0).random((80, 4)).astype("f4")
-    X[:30] += 3
-    np.save("X.npy", X)
-    np.save("y.npy", np.where(np.arange(80) < 30, -1, 1))
-    data = "novel.h5", "X.npy", "--threshold", "0.5"
-    found = ooc_fw("evaluate", *data, "--labels", "y.npy", "--json").json()
-    assert found["positive"] == "-1"
-    novel = np.array(ooc_fw("predict", *data).out.split()) == "-1"
-    assert found["classes"]["-1"]["precision"] == pytest.approx(novel[:30].sum() / novel.sum())
-
-
-def test_ordinary_rows_alone_are_learned(ooc_fw, here):
-    run = ooc_fw("train", "d.h5", "-o", "new.h5", "--task", "novelty", "--ordinary", "3").done()
-    assert "70 rows labelled 3 are ordinary: the model learns these only; 130 others" in run.err
-    with h5py.File("d.h5") as file:
-        ordinary = file["y"][...] == 3
-    found = load_model("new.h5")
-    weighted = np.unpackbits(found.weighted_rows)[:200].astype(bool)
-    np.testing.assert_array_equal(weighted, ordinary)
-    assert ordinary[found.rows].all()
-    ooc_fw("certify", "new.h5", "d.h5").done()
 
 
 # -- probabilities ---------------------------------------------------------------------------------
@@ -268,11 +208,3 @@ def test_an_estimator_keeps_its_model_if_calibration_has_no_time(table, monkeypa
     with pytest.warns(ConvergenceWarning, match="no time left: the model gives no probabilities"):
         own.fit(*table)
     assert (own.model_.status, own.model_.calibrated) == ("converged", False)
-
-
-@pytest.mark.process
-def test_the_time_limit_covers_calibration(ooc_fw, here):
-    options = "--max-time 1 --tol 1e-12 --C 1e6 --probability --json --quiet"
-    result = ooc_fw("train", "d.h5", "-o", "new.h5", *options.split()).json()
-    assert result["seconds"] < 4
-    assert load_model("new.h5").calibrated

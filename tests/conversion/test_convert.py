@@ -50,19 +50,17 @@ def test_layout(run_text, tmp_path, dense):
 @given(
     raw=arrays(np.float32, st.tuples(st.integers(1, 20), st.just(6)), elements=st.integers(0, 9)),
     kind=st.sampled_from(SCALINGS),
-    log1p=st.booleans(),
+    how=st.fixed_dictionaries({"log1p": st.booleans(), "normalize": st.booleans()}),
     dense=st.booleans(),
     shuffle=st.booleans(),
 )
-def test_text_to_file_equals_the_in_memory_answer(
-    tmp_path_factory, raw, kind, log1p, dense, shuffle
-):
+def test_text_to_file_equals_the_in_memory_answer(tmp_path_factory, raw, kind, how, dense, shuffle):
     folder = tmp_path_factory.mktemp("convert")
     raw[0, 5], labels = 1, np.arange(len(raw)) % 3
     text, out = folder / "data.txt", folder / "out.h5"
     text.write_text(libsvm_lines(raw, labels))
     dense = dense or kind in ("minmax", "standard")
-    convert_files([text], out, scale=kind, log1p=log1p, shuffle=shuffle, dense=dense)
+    convert_files([text], out, scale=kind, **how, shuffle=shuffle, dense=dense)
     contents = read(out)
     order = sorted(contents.row) if shuffle else contents.row.tolist()
     assert order == list(range(len(raw)))

@@ -64,7 +64,6 @@ def flipped(folder):
     return path.name
 
 
-NAMED = {**Y, "names": ["x", "y"], "format": "csv"}
 CSV = {**Y, "format": "csv"}
 TRAIN = "age,colour,size,buys\n30,red,1.5,yes\n40,blue,2.5,no\n50,red,0,no\n"
 BUYS = {"label": "buys"}
@@ -184,11 +183,12 @@ OTHERS = [
     ([], {}, "no input given"),
     (["other.txt", "other.csv"], {}, r"several formats \(libsvm, csv\)"),
     (["some", "more"], Y, r"more has column 'z', which some lacks; .* --drop for what"),
+    (["some", "bare"], Y, r"bare lacks column 'y'"),
     (["mixed"], Y, r"mixed is a folder of CSV files, and 'b\.zst' in it is none"),
     (["-"], {**Y, "format": "parquet"}, "parquet cannot be read from standard input"),
 ]
 OTHER_FILES = {"old.txt": "1 1:1\n-1 1:2\n", "other.txt": "1 1:1\n", "other.csv": "a,y\n1,0\n"}
-OTHER_FILES |= {"some": "a,y\n1,0\n", "more": "z,y,a\n1,1,0\n"}
+OTHER_FILES |= {"some": "a,y\n1,0\n", "more": "z,y,a\n1,1,0\n", "bare": "a\n3\n"}
 OTHER_FILES |= {"mixed/a.csv": "a,y\n1,0\n", "mixed/b.zst": ""}
 
 

@@ -71,13 +71,13 @@ def write_files(folder, size, repeats):
 
 @pytest.mark.process
 def test_peak_does_not_grow_with_the_input(tmp_path):
-    write_files(tmp_path, "small", 30)  # enough to fill all caches
-    write_files(tmp_path, "large", 90)
+    write_files(tmp_path, "small", 15)  # enough to fill all caches
+    write_files(tmp_path, "large", 45)
     command = [sys.executable, "-c", SCRIPT, tmp_path, json.dumps(CASES)]
     out = subprocess.run(command, capture_output=True, text=True)
     assert out.stderr == ""
     names, *peaks = zip(*map(str.split, out.stdout.splitlines()), strict=True)
     assert list(names) == [name for name, _ in CASES]
-    # There are 14 to 22 MB of text or cells more, and up to 29 MB of dense rows.
+    # There are 7 to 11 MB of text or cells more, and up to 14 MB of dense rows.
     growth = dict(zip(map(str, CASES), np.diff(np.array(peaks, int), axis=0)[0], strict=True))
-    assert max(growth.values()) < 22, growth
+    assert max(growth.values()) < 11, growth

@@ -97,6 +97,7 @@ WAYS = {
     "shuffled": {"seed": 4},
     "standard": {"scale": "standard", "shuffle": False},
     "sparse": {"scale": "maxabs", "dense": False},
+    "norms": {"scale": "maxabs", "normalize": True},
 }
 
 

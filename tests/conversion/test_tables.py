@@ -114,15 +114,6 @@ def test_a_folder_of_csv_is_all_its_files(run, tmp_path, ooc_fw):
     assert "csv" in ooc_fw("info", folder, "--label", "y").out
 
 
-def test_a_later_table_without_the_label_is_refused(run, tmp_path, ooc_fw):
-    (tmp_path / "p0.csv").write_text("a,y\n1,no\n2,yes\n")
-    (tmp_path / "p1.csv").write_text("a\n3\n")
-    command = ["convert", tmp_path / "p0.csv", tmp_path / "p1.csv", tmp_path / "o.h5"]
-    refused = ooc_fw(*command, "--label", "y")
-    assert refused.status == 2
-    assert "p1.csv lacks column 'y'" in refused.err
-
-
 @pytest.mark.parametrize("is_csv", [True, False])
 def test_the_index_of_pandas_is_no_feature(run, tmp_path, is_csv):
     """In CSV, it is the first column if that has no name."""

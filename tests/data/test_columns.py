@@ -19,6 +19,7 @@ from ooc_fw.conversion.convert import convert
 from ooc_fw.options import ConvertOptions
 from ooc_fw.system.errors import InputError
 from tests.conftest import make_table
+from tests.support.methods import grid
 
 X, y = make_table(80, 4, seed=0)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c", "d"])
@@ -63,6 +64,8 @@ def foreign(kind):
 NAMED = {
     "pandas": lambda frame, _: frame,
     "pandas Float32": lambda frame, _: frame.astype("Float32"),
+    "pandas objects": lambda frame, _: frame.astype("object"),
+    "pandas index": lambda frame, _: frame.set_axis(pd.CategoricalIndex(frame.columns), axis=1),
     "pandas bytes": lambda frame, _: frame.rename(columns=str.encode),
     "polars": lambda frame, _: polars.from_pandas(frame),
     "arrow": lambda frame, _: pa.Table.from_pandas(frame),
@@ -94,8 +97,9 @@ def test_columns_in_any_order_are_found_by_name(model, kind, tmp_path, caplog):
         model.decision_function(NAMED[kind](other.drop(columns="b"), tmp_path / "less"))
 
 
-@pytest.mark.parametrize("scale", ["none", "standard", "maxabs"])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("scale", "sparse"), grid([("none", True), ("standard", False), ("maxabs", True)], 1)
+)
 def test_features_that_rows_lack_may_count_as_0(tmp_path, ooc_fw, scale, sparse):
     """Before scaling, and in a converted file too; how many, and how many are new, is told."""
     train = annotated(FRAME, sparse)

@@ -1,4 +1,4 @@
-"""Rows, labels and names in HDF5, zarr and AnnData, many of which somebody else wrote."""
+"""Rows, labels and names in HDF5, zarr and AnnData of other programs, and a first look at files."""
 
 import os
 
@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 
 from ooc_fw.data.containers import find
-from ooc_fw.data.opening import open_dataset
+from ooc_fw.data.opening import input_files, open_dataset
+from ooc_fw.data.structure import is_data, linked_files
 from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.files import Output, check_outputs
 from tests.support.contracts import small_table
-from tests.support.files import write_dense, write_sparse
+from tests.support.files import write_dense
 
 X = small_table(60, 4)
 y = (X[:, 0] > 0).astype(np.float64)
@@ -36,26 +38,6 @@ def test_an_annotated_file(tmp_path):
                 assert source.columns == (None if "obsm" in x_name else ["g0", "g1", "g2", "g3"])
         with pytest.raises(InputError, match=r"has no 'none'; it has .*obs/doublet"):
             open_dataset(data, label="none")
-
-
-def test_what_a_converted_file_says_of_its_rows(tmp_path):
-    path = tmp_path / "data.h5"
-    for write_rows in (write_sparse, write_dense):
-        with open_dataset(write_rows(path, X, y)) as source:
-            assert (source.shuffled, source.scaling.kind) == (True, "none")
-            np.testing.assert_allclose(source.statistics.mean, X.astype(float).mean(axis=0))
-            assert source.statistics.mean_square_norm > 0
-            np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60)[::-1])
-            np.testing.assert_array_equal(source.labels(3, 5), y[3:5])
-    with h5py.File(path, "a") as file:
-        file.attrs["scaling"] = "minmax"
-        file["scaling/offset"], file["scaling/factor"] = np.zeros(4), np.full(4, 2.0)
-        for name in ("row", "y"):
-            del file[name], file[f"checksums/{name}"]
-    with open_dataset(path) as source:
-        np.testing.assert_array_equal(source.scaling.factor, 2)
-        assert not source.has_labels
-        np.testing.assert_array_equal(source.row_ids(0, 60), np.arange(60))
 
 
 def test_links_are_followed(tmp_path):
@@ -99,3 +81,66 @@ def test_an_object_that_is_damaged_is_not_absent(tmp_path):
         assert find(file, "offset") is None
         with pytest.raises(KeyError):
             find(file, "scaling/factor")
+
+
+def write_links(folder, attributes=()):
+    """A file whose rows are in a second file, which has the names of a third one."""
+    with h5py.File(folder / "names.h5", "w") as file:
+        file["index"] = np.array([b"a", b"b", b"c", b"d"])
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["table"], file["y"] = X, y
+        file["names"] = h5py.ExternalLink("names.h5", "index")
+    with h5py.File(folder / "link.h5", "w") as file:
+        file.attrs.update(attributes)
+        file["X"] = h5py.ExternalLink("rows.h5", "table")
+        file["y"] = h5py.ExternalLink("rows.h5", "y")
+        file["var/_index"] = h5py.ExternalLink("rows.h5", "names")
+        file["again"] = h5py.ExternalLink("link.h5", "/")
+        file["nowhere"] = h5py.ExternalLink("missing.h5", "/")
+    return folder / "link.h5"
+
+
+@pytest.mark.parametrize("attributes", [{}, {"format_version": 1, "n_features": 4}])
+def test_files_behind_links_are_inputs(tmp_path, attributes):
+    link = write_links(tmp_path, attributes)
+    names = {str(tmp_path / f"{name}.h5") for name in ("names", "rows", "link")}
+    assert {*linked_files(str(link))} == names
+    os.link(tmp_path / "names.h5", tmp_path / "other.h5")
+    for name in ("rows.h5", "names.h5", "other.h5"):
+        output = Output("model", tmp_path / name, is_own=bool)
+        with pytest.raises(InputError, match="would replace the input"):
+            check_outputs([output], input_files([link]))
+
+
+def test_the_rows_that_are_open_are_inputs(tmp_path):
+    with open_dataset(write_links(tmp_path), label=None) as source:
+        output = Output("model", tmp_path / "names.h5", is_own=bool)
+        assert source.columns == ["a", "b", "c", "d"]
+        with pytest.raises(InputError, match="would replace the input"):
+            check_outputs([output], input_files([source, None, X]))
+
+
+def test_a_source_that_is_closed_leaves_no_file_open(tmp_path):
+    """Else a second command of the same process could not replace the file."""
+    path = tmp_path / "d.h5"
+    write_dense(path, X, y)
+    with open_dataset(path) as source:
+        source.labels(0, 3)
+    del source
+    check_outputs([Output("data", path, is_own=is_data)], [])
+
+
+@pytest.mark.process
+def test_a_damaged_file_in_which_hdf5_runs_in_circles_is_refused(tmp_path):
+    path = tmp_path / "cells.h5"
+    with h5py.File(path, "w") as file:
+        file["X"], file["y"] = X, y
+        file["X"].attrs["encoding-type"] = "array"
+    with open_dataset(path) as source:
+        assert source.n_rows == 60
+    content = bytearray(path.read_bytes())
+    start = content.index(b"GCOL") + 16  # the heap of texts of variable length
+    content[start : start + 512] = bytes(512)
+    path.write_bytes(content)
+    with pytest.raises(DamageError, match="HDF5 does not come to an end in it"):
+        open_dataset(path)

@@ -166,10 +166,12 @@ def test_passes_on_a_cluster_find_the_same(model, cluster, path, work):
 
 
 @pytest.mark.process
-def test_an_estimator_trains_the_same_model(tmp_path, table, cluster):
+@pytest.mark.parametrize("landmarks", [None, 20])
+def test_an_estimator_trains_the_same_model(tmp_path, table, cluster, landmarks):
     path = write_dense(tmp_path / "small.h5", table[0][:3000], table[1][:3000])
-    expected = FrankWolfeSVC(**OPTIONS).fit(path)
-    found = FrankWolfeSVC(**OPTIONS, dask=cluster.scheduler_address).fit(path)
+    how = OPTIONS | {"landmarks": landmarks}
+    expected = FrankWolfeSVC(**how).fit(path)
+    found = FrankWolfeSVC(**how, dask=cluster.scheduler_address).fit(path)
     agree(found.dual_coef_, expected.dual_coef_)
     agree(found.certified_gap_, expected.certified_gap_)
     with pytest.raises(InputError, match=r"in the memory of this one; .* give a file's path"):

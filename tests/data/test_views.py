@@ -57,13 +57,6 @@ def test_split_of_a_shuffled_file_is_contiguous(tmp_path):
     np.testing.assert_array_equal(test.read(0, 1), X[test.labels(0, 1).astype(int)])
 
 
-def test_split_of_rows_in_order_is_random():
-    source = open_dataset(small_table(), np.arange(57.0))
-    train, test = ooc_fw.train_test_split(source, 0.5)
-    assert np.count_nonzero(np.diff(test.rows) > 1) > 5
-    assert not np.isin(test.labels(0, test.n_rows), train.labels(0, train.n_rows)).any()
-
-
 @given(n_first=st.integers(1, 40), n_second=st.integers(1, 40))
 def test_rows_of_a_pair_are_spread_evenly_and_found_again(n_first, n_second):
     first = open_dataset(np.arange(n_first)[:, None])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import libsvm_lines
-from tests.faults.harness import Nursery
+from tests.support.nursery import Nursery
 
 
 @pytest.fixture(scope="session")

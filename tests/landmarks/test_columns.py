@@ -1,7 +1,5 @@
 """Linear models, which have weights of columns, against brute force in extended precision."""
 
-import dataclasses
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -12,13 +10,9 @@ from sklearn.svm import LinearSVC
 
 from ooc_fw import FrankWolfeSVC, FrankWolfeSVR, InputError, TrainOptions, load_model, make_kernel
 from ooc_fw import open_dataset as opened
-from ooc_fw.landmarks.columns import Columns, ColumnSpan
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.problem import ClassificationProblem, RegressionProblem
-from ooc_fw.solver.plan import Session
-from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.system.memory import LARGEST_FACTOR
-from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.fit import fit
 from tests.support.strategies import SEEDS, powers_of_ten, raw_tables, tables
 
@@ -125,12 +119,12 @@ def test_weights_are_those_of_liblinear(n_features, n_classes):
 
 
 def test_sparse_and_dense_rows_in_memory_and_on_disk_give_one_model(tmp_path):
-    X, y = words(n_rows=3000)
+    X, y = words(n_rows=3000, n_features=400)  # two blocks
     np.save(tmp_path / "rows.npy", X)
     weights = []
     for rows in (X, csr_array(X), tmp_path / "rows.npy"):
         for threads in (1, 2):
-            own = FrankWolfeSVC("linear", tol=1e-8, n_jobs=threads).fit(rows, y)
+            own = FrankWolfeSVC("linear", tol=1e-7, n_jobs=threads).fit(rows, y)
             weights.append(own.model_.column_weights())
     for each in weights[1:]:
         np.testing.assert_allclose(each, weights[0], atol=1e-6)
@@ -154,24 +148,6 @@ def test_the_file_gives_the_weights_back_and_certifies_them(tmp_path):
     label, decision = graph.run(["label", "decision"], {"X": X.astype(np.float64)})
     np.testing.assert_array_equal(label, again.predict(X))
     np.testing.assert_allclose(decision, again.decision_function(X), atol=1e-4)
-
-
-def test_a_stopped_run_resumes_with_its_weights(tmp_path):
-    X, y = words()
-    problem = ClassificationProblem(opened(csr_array(X)), y, LINEAR)
-    path = tmp_path / "checkpoint.h5"
-    whole = fit(problem, TrainOptions(tol=1e-6))
-    session = Session(checkpoint=Checkpoint(str(path), 0.0))
-    stopped = fit(problem, TrainOptions(tol=1e-6, max_iter=9), session)
-    assert stopped.model.status == "max_iter"
-    resumed = load_resumed(path)
-    options = resumed.options(TrainOptions(tol=1e-6))
-    found = fit(problem, options, None, resumed)
-    assert found.model.status == "converged"
-    assert found.landmarks.iterations > 9
-    np.testing.assert_allclose(
-        found.model.column_weights(), whole.model.column_weights(), atol=1e-4
-    )
 
 
 def test_other_forms_are_taken_if_they_are_asked_for():
@@ -201,24 +177,3 @@ def test_rows_from_which_nothing_can_be_learned_are_refused():
     X = np.ones((4, 2), dtype=np.float32)
     with pytest.raises(InputError, match="nothing to learn"):
         FrankWolfeSVC("linear").fit(X, [0, 1, 0, 1])
-
-
-def test_no_other_kernel_has_a_model_without_jitter():
-    X, y = words(n_features=30, n_classes=2)
-    model = FrankWolfeSVC("linear").fit(X, y).model_
-    with pytest.raises(InputError, match="without jitter"):
-        dataclasses.replace(model, kernel=make_kernel("rbf", gamma=1.0))
-
-
-def test_the_span_is_the_whole_space():
-    span = ColumnSpan(Columns(None, 3))
-    matrix = np.tril(np.arange(16.0).reshape(4, 4))
-    expected = matrix + np.tril(matrix, -1).T + np.eye(4)
-    span.fill_upper(matrix)
-    np.testing.assert_array_equal(np.triu(matrix), np.triu(expected))
-    b = np.random.default_rng(0).normal(size=(2, 4))
-    np.testing.assert_array_equal(span.times(b), b)
-    assert (span.inverse_norm(b) <= span.inverse_norm_bound(b)).all()
-    held = span.rounded(b)
-    np.testing.assert_array_equal(span.rounded(held), held)
-    np.testing.assert_allclose(held, b, rtol=2.0**-47)

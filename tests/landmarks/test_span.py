@@ -1,5 +1,7 @@
 """The span of landmarks: factors, passes over the rows, preconditioners, draws of landmarks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from ooc_fw import make_kernel
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
+from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.newton import Newton, Preconditioner
 from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span, draw_random, factorise
@@ -138,6 +141,28 @@ def test_steps_solve_the_system_of_each_classifier_and_never_raise_its_objective
             there, _ = newton._best_step(point, 1e-9, wanted, True)
             assert (there.primal <= point.primal).all()
             point = there
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_dual_holds_for_all_kernel_values_within_their_error(k):
+    """A pass that errs by as much as it may finds a vector u that is too short."""
+    rng, m, error = np.random.default_rng(0), 20, 1e-4
+    X, problem = span_problem(300, k, rng)
+    with Engine(RBF, 1, choose_arithmetic(RBF, X)) as engine:
+        span = Span(Landmarks(engine, X[:m]))
+        places = np.arange(m)
+        preconditioner = Preconditioner(span, problem, places, lambda: None)
+        passes = Passes(problem, span.landmarks)
+        newton = Newton(span, places, passes, preconditioner, places, exact_products=True)
+        point = newton.evaluate(0.1 * rng.normal(size=(k, m)), exact=True)
+        total, square, beta_sum, _ = point.gradient.terms
+        u = point.gradient.u
+        short = u - error * beta_sum[:, None] * np.sign(span.solve(u))
+        seen = point.gradient._replace(u=short, error=error)
+        _, dual = certify_point(span, replace(point, gradient=seen), problem)
+        truth = total**2 / (2 * (span.inverse_norm(u) + square))
+        assert (dual <= truth).all()
+        assert (total**2 / (2 * (span.inverse_norm(short) + square)) > truth).all()
 
 
 @given(st.integers(2, 60), st.integers(2, 4), SEEDS)

@@ -1,17 +1,21 @@
-"""The model file: whole, damaged and impossible ones."""
+"""Model files: whole, damaged and impossible ones, and those of earlier versions."""
 
 import dataclasses
+import json
+import lzma
 import math
-import random
+from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw import InputError, load_model, make_kernel
+from ooc_fw import InputError, load_model, make_kernel, open_dataset
 from ooc_fw.kernels.functions import KERNELS
+from ooc_fw.model.prediction import DECISION_ACCURACY
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense
 from tests.support.models import make_model, minmax, random_rows, with_numbers
@@ -164,14 +168,49 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, part):
         load_model(path)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_bit_anywhere_in_a_model_is_found(tmp_path, sparse):
-    path, draw = tmp_path / "model.h5", random.Random(0)
-    make_model(random_rows(40), scaling=minmax(), sparse=sparse).save(path)
-    good = path.read_bytes()
-    for place in draw.sample(range(len(good)), 25):
-        data = bytearray(good)
-        data[place] ^= 1 << draw.randrange(8)
-        path.write_bytes(data)
-        with pytest.raises(InputError, match=r"model\.h5 is not a (usable )?model"):
-            load_model(path)
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+DATA = EXPECTED.pop("data")
+FACTS = "task kind status C n_weighted certified_gap offset spread epsilon".split()
+
+
+def unpacked(name, folder):
+    path = folder / f"{name}.h5"
+    path.write_bytes(lzma.decompress((GOLDEN / f"{name}.h5.xz").read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_model_is_read_for_ever(tmp_path, name):
+    expected = EXPECTED[name]
+    model = load_model(unpacked(name, tmp_path))
+    rows = pd.DataFrame(expected["table"]) if "table" in expected else np.array(expected["rows"])
+    model.save(tmp_path / "again.h5")
+    for each in (model, load_model(tmp_path / "again.h5")):
+        near = {"rtol": 0, "atol": DECISION_ACCURACY}
+        np.testing.assert_allclose(each.decision_function(rows), expected["decision"], **near)
+        if "probability" in expected:
+            np.testing.assert_allclose(each.predict_proba(rows), expected["probability"], **near)
+        if expected["task"] != "regression":
+            assert each.predict(rows).tolist() == expected["predicted"]
+        assert each.kernel.to_dict() == expected["kernel"]
+        assert each.classes.tolist() == expected["classes"]
+        assert len(each.support_vectors) == expected["n_support"]
+        assert (each.columns and list(each.columns)) == expected["columns"]
+        for fact in {*FACTS} & {*expected}:
+            assert getattr(each, fact) == expected[fact]
+
+
+def test_data_are_read_and_certify_their_model(tmp_path):
+    data = str(unpacked("data", tmp_path))
+    with open_dataset(data) as source:
+        assert DATA == {
+            "rows": to_dense(source.read(0, 3)).tolist(),
+            "labels": source.labels(0, 3).tolist(),
+            "ids": source.row_ids(0, 3).tolist(),
+            "columns": list(source.columns),
+            "n_rows": source.n_rows,
+            "scaling": source.scaling.kind,
+        }
+    gap = load_model(unpacked("regression", tmp_path)).certify(data).certified_gap
+    assert gap == pytest.approx(EXPECTED["regression"]["certified_gap"], rel=1e-3)

@@ -20,9 +20,8 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.prediction import DECISION_ACCURACY, suited
 from ooc_fw.options import ConvertOptions
-from tests.support.low_rank import few_vertices
-from tests.support.methods import grid
 from tests.support.models import exact_decision, make_model, minmax, random_rows
+from tests.support.solving import few_vertices
 
 EXACT = [{"kernel": make_kernel(name, gamma=0.3, degree=3, coef0=1.0)} for name in KERNELS]
 SPAN = [{"landmarks": True, "size": size} for size in (0.0, 1e-3, 1.0, 1e3, 1e6)]
@@ -42,18 +41,6 @@ def test_a_decision_value_is_the_sum_over_support_vectors_however_large_its_weig
         values = model.decision_function(rows, threads=threads).reshape(expected.shape)
         assert np.abs(values - expected).max() <= DECISION_ACCURACY
         assert np.array_equal(model.predict(rows), model.classes[places])
-
-
-@pytest.mark.parametrize("name", grid([*KERNELS], quick=1))
-def test_a_row_alone_has_the_value_and_label_it_has_among_others(name):
-    own = {"kernel": make_kernel(name, gamma=0.5), "sparse": name in ("linear", "poly")}
-    model, X = make_model(random_rows(300, seed=8), **own), random_rows(60, seed=9)
-    values, labels = model.decision_function(X, threads=2), model.predict(X, threads=2)
-    for n in (1, 40):
-        parts = [X[k : k + n] for k in range(0, len(X), n)]
-        found = np.concatenate([model.decision_function(part) for part in parts])
-        np.testing.assert_allclose(found, values, rtol=0, atol=2 * DECISION_ACCURACY)
-        assert np.array_equal(np.concatenate([model.predict(part) for part in parts]), labels)
 
 
 @pytest.mark.parametrize(
@@ -282,13 +269,3 @@ def test_unknown_categories_are_told_and_a_column_of_them_alone_is_refused(table
     model.predict(new[1:2])  # a single row may be new
     with pytest.raises(InputError, match=r"'colour': all 6 rows .* the model lacks"):
         model.predict(new[1:])
-
-
-def test_rows_of_an_open_source_come_as_they_are_stored(table_model):
-    model, _, folder = table_model
-    data = str(folder / "t.h5")
-    with open_dataset(data) as source:
-        ids = source.row_ids(0, source.n_rows)
-        opened = model.predict(source)
-    assert (ids != np.arange(300)).any()
-    assert opened.tolist() == model.predict(data)[ids].tolist()

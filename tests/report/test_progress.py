@@ -237,12 +237,6 @@ def test_several_runs_of_a_log_are_told_apart(tmp_path):
     assert len(read_runs([path, path])) == 3
 
 
-def test_the_last_gap_is_that_of_the_end(tmp_path):
-    lines = [progress_line(t, certified_gap=0.3) for t in (1.0, 2.0)]
-    (run,) = read(tmp_path / "log", START, *lines, '{"event": "end", "certified_gap": 0.2}\n')
-    assert run.columns["certified_gap"].tolist() == [0.3, 0.2]
-
-
 def test_several_classifiers_are_one_run(tmp_path):
     """With the worst gap that is known, all vectors, and a mark where a stage begins."""
     several = {"n_classifiers": 2, "certified_gap": None}

@@ -1,12 +1,17 @@
-"""Active sets, and runs with penalties of rows, which `solve` does not offer."""
+"""Active sets, runs that `solve` does not offer, a clock for tests, and passes by few vertices."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import RowSource
+from ooc_fw.kernels import low_rank
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.options import TrainOptions
@@ -16,6 +21,7 @@ from ooc_fw.solver.kernel_rows import KernelRows
 from ooc_fw.solver.loop import solve_problem
 from ooc_fw.solver.plan import Session, plan_exact
 from ooc_fw.solver.state import Solution
+from ooc_fw.solver.surroundings import Deadline
 from tests.support.reference import SmallProblem
 
 
@@ -50,3 +56,29 @@ def train_in_session(
     session = Session(callbacks)
     chosen = plan_exact(binary, TrainOptions(**{"C": problem.C} | options), session)
     return solve_problem(binary, chosen, session)
+
+
+@dataclass(frozen=True)
+class ClockedSession(Session):
+    """A session whose time limits are over after `stop_clock`."""
+
+    late: list[float] = field(default_factory=lambda: [0.0])
+
+    def stop_clock(self) -> None:
+        self.late[0] = float("inf")
+
+    def deadline(self, options: TrainOptions) -> Deadline:
+        clock = self.late
+        return Deadline(options.max_time, self.started, lambda: time.perf_counter() + clock[0])
+
+
+@contextmanager
+def few_vertices(step: int | None) -> Iterator[None]:
+    """Five rounds of `step` pivots each make every pass, however few rows there are; None: none."""
+    effort = None if step is None else low_rank.PivotLimits(step, 5 * step, 2 * step, 1000)
+    always = {"_WORTHWHILE": float("inf"), "_OVERHEAD": -1.0}
+    with (
+        patch.object(low_rank.PivotLimits, "of", lambda *_: effort),
+        patch.multiple(low_rank, **always),
+    ):
+        yield

@@ -4,15 +4,12 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, groupby
 
 import dask.array
-import h5py
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -36,9 +33,9 @@ from ooc_fw.solver.plan import Session
 from ooc_fw.solver.surroundings import Checkpoint
 from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.fit import fit
-from tests.support.clock import ClockedSession
 from tests.support.methods import IN_TURN, SLOW, grid
 from tests.support.reference import to_csr
+from tests.support.solving import ClockedSession
 
 RBF = make_kernel("rbf", gamma=0.5)
 N_ROWS = 400
@@ -55,16 +52,16 @@ def in_classes(targets, n_classes):
     return np.searchsorted(np.quantile(targets, np.arange(1, n_classes) / n_classes), targets)
 
 
-def make(task="classification", n_classes=2, n_rows=N_ROWS, sparse=False, **fields):
+def make(task="classification", n_classes=2, n_rows=N_ROWS, sparse=False, kernel=RBF, **fields):
     X, targets = noisy_rows(n_rows)
     source = CSRSource(to_csr(X)) if sparse else ArraySource(X)
     if task == "novelty":
-        return NoveltyProblem(source, RBF, **fields)
+        return NoveltyProblem(source, kernel, **fields)
     if task == "regression":
-        return RegressionProblem(source, targets, RBF, **fields)
+        return RegressionProblem(source, targets, kernel, **fields)
     names = np.array(["a", "b", "c", "d"])[:n_classes]
     codes = in_classes(targets, n_classes)
-    return ClassificationProblem(source, codes, RBF, class_labels=names, **fields)
+    return ClassificationProblem(source, codes, kernel, class_labels=names, **fields)
 
 
 def run(problem, path=None, *, resume=None, callbacks=(), **options):
@@ -119,6 +116,7 @@ TASKS = {
     "classes with landmarks": ({"n_classes": 3}, SPAN),
     "novelty": ({"task": "novelty"}, EXACT),
     "novelty with landmarks": ({"task": "novelty"}, SPAN),
+    "columns": ({"sparse": True, "kernel": make_kernel("linear")}, {"tol": 1e-5}),
     "regression": ({"task": "regression"}, {}),
     "regression with landmarks": ({"task": "regression"}, SPAN),
 }
@@ -181,13 +179,6 @@ def test_no_run_has_more_landmarks_than_rows(tmp_path):
         run(problem, resume=path, landmarks=30)
 
 
-def test_a_regression_to_the_optimum_is_resumed(tmp_path):
-    X, y = noisy_rows()
-    own = FrankWolfeSVR(landmarks="none")
-    own.fit(X[:60], y[:60], checkpoint=tmp_path / "a.ckpt", checkpoint_every=1e-6)
-    assert own.fit(X[:60], y[:60], resume=tmp_path / "a.ckpt").fit_status_ == 0
-
-
 def test_finished_pairs_are_not_trained_again(tmp_path):
     problem, path, told = make(n_classes=4), tmp_path / "run.ckpt", []
     run(problem, path, callbacks=[lambda state: state.classifier < 3], method="swap2")
@@ -229,51 +220,6 @@ def test_a_fit_is_resumed(own, tmp_path):
     assert len(read_runs([log])) == 1
     with pytest.raises(InputError, match="other data"):
         own.fit(X + np.float32(0.01), y, weights, resume=path)
-
-
-KILLED = """
-import os, signal, sys
-from ooc_fw.cli import program
-from ooc_fw.solver.surroundings import Checkpoint
-
-save = Checkpoint.save
-
-def save_and_die(*arguments):
-    save(*arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Checkpoint.save = save_and_die
-sys.exit(program())
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("labels", "options"),
-    [
-        (2, "--exact"),
-        (3, "--method swap2"),
-        (3, "--landmarks 30"),
-        (2, "--task novelty --exact"),
-        (None, "--task regression"),
-    ],
-)
-def test_a_run_that_is_killed_is_resumed(labels, options, ooc_fw, tmp_path):
-    X, y = noisy_rows()
-    data, out, path = (tmp_path / name for name in ("d.h5", "m.h5", "run.ckpt"))
-    with h5py.File(data, "w") as file:
-        file["X"] = X
-        file["y"] = y if labels is None else in_classes(y, labels).astype(float)
-    train = "train", data, "-o", out, *options.split(), "--json", "--quiet"
-    killed = *train, "--checkpoint", path, "--checkpoint-every", "0.0001"
-    ended = subprocess.run([sys.executable, "-c", KILLED, *map(str, killed)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert {each.name for each in tmp_path.iterdir()} == {"d.h5", "run.ckpt"}
-    before = load_model(path)
-    result = ooc_fw(*train, "--resume", path).json()
-    assert (result["status"], result["kind"]) == ("converged", before.kind)
-    assert result["certified_gap"] <= 2e-3
-    np.testing.assert_array_equal(load_model(out).classes, before.classes)
 
 
 # -- what a checkpoint keeps -----------------------------------------------------------------------

@@ -15,7 +15,6 @@ from ooc_fw.solver.plan import Session, workload
 from ooc_fw.solver.surroundings import Checkpoint, Deadline
 from ooc_fw.system.errors import OutOfTimeError
 from ooc_fw.system.memory import OverLimitError, least_bytes
-from ooc_fw.training.checkpoint import load_resumed
 from ooc_fw.training.choice import Trials, plan_model
 from ooc_fw.training.fit import fit
 from ooc_fw.training.prepare import prepare
@@ -269,23 +268,6 @@ def test_held_out_rows_choose_an_exact_model_its_gamma_and_its_rows(
         assert plan_model(problem, options, session).landmarks is not None
     else:
         assert model.n_weighted is None
-
-
-def test_a_resumed_run_has_the_gamma_that_held_out_rows_chose(local, tmp_path, monkeypatch):
-    X, codes = local
-    monkeypatch.setattr("ooc_fw.training.choice._EXACT_VALUES", 1e9)
-    options = ModelOptions(seed=1, max_iter=3)
-    source = open_dataset(X, codes)
-    path = tmp_path / "run.ckpt"
-    problem = prepare(source, "classification", options).problem
-    session = Session(checkpoint=Checkpoint(path, 0.0))
-    first = fit(problem, options, session)
-    resumed = load_resumed(path)
-    options = resumed.options(replace(options, max_iter=None))
-    problem = prepare(source, "classification", options).problem
-    model = fit(problem, options, Session(), resumed).model
-    assert model.kernel == first.model.kernel
-    assert model.status == "converged"
 
 
 def test_landmarks_of_more_rows_win_if_the_rule_is_smooth(monkeypatch):

@@ -19,10 +19,10 @@ from ooc_fw.model.partition import partition_classes
 from ooc_fw.problem import ClassificationProblem
 from ooc_fw.solver.plan import Session
 from ooc_fw.training.fit import fit
-from tests.support.clock import ClockedSession
 from tests.support.contracts import to_dense
 from tests.support.files import write_dense, write_sparse
 from tests.support.reference import SmallProblem, to_csr
+from tests.support.solving import ClockedSession
 from tests.support.strategies import SEEDS
 
 KERNELS = [

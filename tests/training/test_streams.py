@@ -111,6 +111,21 @@ def test_any_chunks(problem, ends):
     assert stream.n_rows == 240
 
 
+@pytest.mark.parametrize("landmarks", [None, 40])
+def test_a_chunk_begins_with_the_last_weights(landmarks):
+    """Rows that it has just learned take no step, or one if they now count as earlier rows, too."""
+    problem = big_problem()
+    stream, states = open_stream(problem, landmarks=landmarks), []
+    chunks = [*cut(problem, 400)]
+    for _ in range(4):
+        stream = learn(stream, chunks[:1])
+    learn(stream, chunks[:1], [states.append])
+    assert states[-1].iteration == (0 if landmarks is None else 1)
+    cold = []
+    learn(open_stream(problem, landmarks=landmarks), chunks[:1], [cold.append])
+    assert cold[-1].iteration > 2
+
+
 def test_equal_rows_count_once_and_by_label(problem):
     X, y = problem.X[:30], problem.y[:30]
     stream = open_stream(problem)
@@ -334,20 +349,3 @@ def test_a_signal_within_a_chunk_leaves_the_landmarks_as_they_were():
     assert signal_of(raised.value) == signal.SIGTERM
     with pytest.raises(KeyboardInterrupt):
         before.learn(rows_source(X[3000:], "d"), y[3000:], Session((lambda state: False,)))
-
-
-def test_a_fitted_landmark_model_goes_on(caplog):
-    X, y = clouds(3)
-    own = FrankWolfeSVC(C=5, gamma=0.3, landmarks=60, random_state=0).fit(X[:3000], y[:3000])
-    before = own.score(X[5000:], y[5000:])
-    own.partial_fit(X[3000:4000], y[3000:4000]).partial_fit(X[4000:5000], y[4000:5000])
-    model = own.model_
-    assert (model.kind, model.status, model.n_rows) == ("landmarks", "streamed", 5000)
-    assert own.gap_scope_ == "chunk"
-    assert (model.certified_gap, own.certified_gap_, own.pairs_) == (None, None, [])
-    assert own.n_support_.sum() == len(own.support_)
-    assert own.score(X[5000:], y[5000:]) >= before - 0.01
-    assert model.certify(X[:5000], y[:5000]).gap_scope == "span"
-    own.set_params(max_time=1e-6).partial_fit(X[:100], y[:100])
-    assert "the time limit was over" in caplog.text
-    assert own.model_.status == "unsettled"

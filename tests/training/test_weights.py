@@ -54,24 +54,6 @@ def test_fit_takes_the_weights_of_the_file(files, own):
         own.fit(files / "weighted.h5", sample_weight=of_input)
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--landmarks", 25, "--class-weight", "0=1,1=5", "--tol", 0.1]]
-)
-def test_commands_take_the_weights_of_the_file(files, ooc_fw, tmp_path, options):
-    """A certificate is that of training; it is refused without the weights, if it needs them."""
-    model = tmp_path / "m.h5"
-    told = ooc_fw("train", files / "weighted.h5", "-o", model, *options, "--json").json()
-    n_weighted = np.count_nonzero(weights_in(files / "weighted.h5")[0])
-    assert load_model(model).n_weighted == n_weighted < 160
-    found = ooc_fw("certify", model, files / "weighted.h5", "--json").json()
-    assert found["certified_gap"] == pytest.approx(told["certified_gap"], rel=1e-6)
-    outcome = ooc_fw("certify", model, files / "plain.h5")
-    assert ("with weights of rows" in outcome.err) == bool(options)
-    for data in ("weighted", "plain"):
-        again = ooc_fw("train", files / f"{data}.h5", "--stream", "-o", tmp_path / "s.h5")
-        assert ("has weights of rows" in again.err) == (data == "weighted")
-
-
 @pytest.mark.parametrize("task", ["classification", "regression", "novelty"])
 def test_tune_takes_the_weights_of_the_file(files, ooc_fw, tmp_path, task):
     data, model = files / "positive.h5", tmp_path / "m.h5"
