@@ -21,7 +21,7 @@ settings.register_profile("ci", derandomize=True, max_examples=30, **_PATIENT)
 settings.register_profile("search", max_examples=200, **_PATIENT)
 settings.register_profile("fast", derandomize=True, max_examples=5, **_PATIENT)
 
-SLOW = ("grid", "process", "data", "long")
+SLOW = ("grid", "process", "long")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

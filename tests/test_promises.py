@@ -2,11 +2,14 @@
 
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from argparse import _SubParsersAction
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -22,6 +25,7 @@ GUIDES = {path.stem: path.read_text() for path in sorted(ROOT.glob("ooc_fw/guide
 README = (ROOT / "README.md").read_text()
 TEXTS = GUIDES | {"README": README}
 ALL = "".join(GUIDES.values())
+TEXT_FILES = "*.md", "*.py", "*.toml", "tools/**/*.*", "bench/**/*.py", "ooc_fw/**/*.*"
 HISTORY = "changes"  # the one guide that names what is gone
 
 
@@ -83,8 +87,34 @@ def test_commands_for_tests_select_some():
         assert all(line.split()[-1] in name for name in names), line
 
 
-def test_address_is_one_placeholder():
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    (address,) = set(urls.values())
-    assert address.startswith("https://repository.invalid/")
-    assert f"git clone {address} " in README
+def metadata() -> dict[str, Any]:
+    """What setup.py and pyproject.toml say of the project."""
+    setuptools = mock.Mock()
+    with mock.patch.dict(sys.modules, {"setuptools": setuptools}):
+        constants = runpy.run_path(str(ROOT / "setup.py"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project | setuptools.setup.call_args.kwargs | {"address": constants["ADDRESS"]}
+
+
+def test_one_constant_holds_the_address():
+    """Links of README are whole in the metadata; no other file names the place of the project."""
+    found = metadata()
+    address, urls = found["address"], found["project_urls"]
+    assert {*urls} == {"Homepage", "Documentation", "Changelog", "Issues", "Repository"}
+    links = re.findall(r"\]\(([^)#]+)\)", found["long_description"])
+    assert all(link.startswith(f"{address}/") for link in links)
+    for link in [*urls.values(), *links]:
+        path = re.sub("^/(blob|raw)/main/", "", link.removeprefix(address))
+        assert path in ("", "/issues") or (ROOT / path).is_file(), link
+    host = address.split("/")[2].encode()
+    texts = [path for kind in TEXT_FILES for path in ROOT.glob(kind)]
+    assert [path.name for path in texts if host in path.read_bytes()] == ["setup.py"]
+
+
+def test_citation_agrees_with_the_metadata():
+    found = metadata()
+    (author,) = found["authors"]
+    (cited,) = re.findall(r"To cite: \*(.*?)\*", README)
+    assert cited.startswith(f"{author['name']}: {found['name']}, ")
+    assert re.fullmatch(r".*, (.*), 20\d\d\.", cited)[1] == ooc_fw.__version__
+    assert f"To cite: *{cited}*" in found["long_description"]

@@ -30,10 +30,10 @@ ruff format --check
 # Compiled once, rather than by each test process; tests/cli/test_demo.py looks at this, too.
 mypy &
 checks=$!
-export OOC_FW_WARMED="$venv/warmed" OOC_FW_CACHE="$venv/compiled"
+export OOC_FW_WARMED="$venv/warmed" NUMBA_CACHE_DIR="$venv/compiled"
 if [ ! -e "$venv/warm" ] || [ -n "$(find ooc_fw/_core -name '*.py' -newer "$venv/warm")" ]; then
-    OOC_FW_CACHE=$OOC_FW_WARMED ooc-fw warm-up --quiet
-    cp -Rpu "$OOC_FW_WARMED/." "$OOC_FW_CACHE"
+    NUMBA_CACHE_DIR=$OOC_FW_WARMED ooc-fw warm-up --quiet
+    cp -Rpu "$OOC_FW_WARMED/." "$NUMBA_CACHE_DIR"
     touch "$venv/warm"
 fi
 wait $checks

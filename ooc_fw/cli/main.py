@@ -11,7 +11,6 @@ import gc
 import logging
 import os
 import re
-import resource
 import sys
 import time
 import traceback
@@ -32,6 +31,7 @@ from ooc_fw.system.errors import (
     signal_of,
 )
 from ooc_fw.system.files import Stream
+from ooc_fw.system.memory import address_limit
 
 _ADDRESSES = 3 << 30
 """Bytes of addresses that libraries take on two processors; they fill a few hundred MiB."""
@@ -74,8 +74,8 @@ def _failure(error: BaseException) -> tuple[str, int]:
     code = getattr(error, "errno", None)
     # Under ulimit -v, and without more threads or processes, libraries fail in ways of their own.
     is_scarce = isinstance(error, MemoryError) or "start new thread" in str(error)
-    if is_scarce or code == errno.ENOMEM or (code is None and _address_limit()):
-        more = "; raise the limit of ulimit -v" if _address_limit() else ""
+    if is_scarce or code == errno.ENOMEM or (code is None and address_limit()):
+        more = "; raise the limit of ulimit -v" if address_limit() else ""
         return f"out of memory: {str(error) or type(error).__name__}{more}", FAILED
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
@@ -87,12 +87,6 @@ def _failure(error: BaseException) -> tuple[str, int]:
     return f"{type(error).__name__}: {error}; {way_out}", FAILED
 
 
-def _address_limit() -> int:
-    """Bytes of addresses that ``ulimit -v`` or ``ulimit -d`` allows; 0 without such a limit."""
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=0)
-
-
 def _run(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
@@ -100,9 +94,9 @@ def _run(argv: Sequence[str] | None) -> int:
         return int(exit_request.code or 0)
     if getattr(args, "verbose", False):
         logging.getLogger("ooc_fw").setLevel(logging.INFO)
-    if 0 < _address_limit() < _ADDRESSES:  # OpenBLAS would try to allocate for ever
+    if 0 < address_limit() < _ADDRESSES:  # OpenBLAS would try to allocate for ever
         raise InputError(
-            f"ulimit -v allows {_address_limit() >> 20} MiB of addresses, and libraries take "
+            f"ulimit -v allows {address_limit() >> 20} MiB of addresses, and libraries take "
             f"{_ADDRESSES >> 20} MiB, of which they fill few; raise it, and limit --memory"
         )
     args.started = time.perf_counter()  # before the imports, for which the user waits

@@ -372,6 +372,8 @@ def _numbers_of(column: Any) -> Float64Array:
 
 def _words_of(column: Any, place: Place, word_of: Callable[[Any], str]) -> Words:
     """Words in a column of Arrow: equal values become one word, empty ones are missing."""
+    if types.is_float16(column.type):  # pyarrow before 26 has no dictionaries of these
+        column = column.cast("float32")
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
     # The dictionary of a file may have words that the block lacks.

@@ -42,16 +42,17 @@ class _Sink(io.FileIO):
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, with zeros after the end of the file, as every HDF5 driver does."""
         view = memoryview(buffer).cast("B")
-        view[:] = os.pread(self.fileno(), len(view), self.tell()).ljust(len(view), b"\0")
+        found = super().readinto(view) or 0
+        view[found:] = bytes(len(view) - found)
         return len(view)
 
     def write(self, data: Any) -> int:
-        """Write all of `data` at the position that HDF5 sets before every write."""
+        """Write all of `data` at the position that HDF5 sets before every read and write."""
         view = memoryview(data).cast("B")
         done = 0
         try:
             while done < len(view) and self.failure is None:
-                done += os.pwrite(self.fileno(), view[done:], self.tell() + done)
+                done += super().write(view[done:]) or 0
         except OSError as error:
             self.failure = OSError(error.errno, error.strerror, self.name)
         return len(view)

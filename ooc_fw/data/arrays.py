@@ -8,6 +8,7 @@ neither zarr nor Dask, since the caller has opened their arrays.
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import mmap
@@ -24,6 +25,7 @@ import numpy as np
 from ooc_fw.data.formats import reading
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.system.errors import DamageError, InputError
+from ooc_fw.system.files import read_at
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ class FileArray(ReadArray):
     in the file. With `by_column`, a table is one chunk, in which columns follow each other.
     """
 
-    _descriptor = -1
+    _file: io.FileIO
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class FileArray(ReadArray):
         self._by_column = by_column
         self._offsets = offsets
         with reading(path):
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open(path, "rb", buffering=0)
 
     def _read(self, start: int, stop: int) -> AnyArray:
         """Elements or rows; those of a table may be stored one after the other, or by columns."""
@@ -162,7 +164,7 @@ class FileArray(ReadArray):
         view = out.reshape(-1).view(np.uint8).data
         while view:
             with reading(self.path):
-                count = os.preadv(self._descriptor, [view], offset)
+                count = read_at(self._file, view, offset)
             if count == 0:
                 raise DamageError(
                     f"{self.path} was cut short: {len(view)} bytes are not in it; write it again"
@@ -172,9 +174,8 @@ class FileArray(ReadArray):
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if hasattr(self, "_file"):  # else it could not be opened
+            self._file.close()
 
     __del__ = close
 

@@ -63,7 +63,7 @@ def _linked_files(path: str, _: FileStamp) -> list[str]:
         return found
     words = [sys.executable, "-P", "-m", "ooc_fw.data.structure", path]
     where = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with suppress(OSError):  # without another process, the file is opened as it is
+    with suppress(OSError):  # without another process, and on Windows, it is opened as it is
         ended = subprocess.run(words, env=where, stdin=subprocess.DEVNULL, capture_output=True)
         if ended.returncode < 0:
             raise DamageError(

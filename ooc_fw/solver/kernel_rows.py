@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import sys
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,11 @@ from ooc_fw._core import steps as core
 from ooc_fw.data.rows import CSRRows, Int64Array, Rows, take_rows
 from ooc_fw.kernels.arithmetic import Operand
 from ooc_fw.kernels.engine import Engine
-from ooc_fw.system.memory import bytes_above
+from ooc_fw.system.memory import bytes_above, lazy_pages
 
 _WIDEST = 8  # a cache of rows serves up to 8 times as many vertices as the largest whole block
 _RIDGE_SHARE = 0.2  # rounding errors may have an eigenvalue of minus this share of 1/C
 _STEP16 = 1 / 65535  # distance between two values in 16 bits
-# MAP_NORESERVE: without it, Linux might refuse a large table although little of it is used.
-_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class GrowingArray:
@@ -102,20 +99,16 @@ class GrowingRows:
 
 
 class LazyTable:
-    """Rows of zeros, whose pages take memory when they are first written.
+    """Rows whose pages take memory when they are first written, so that the rest takes none.
 
-    `values` has at least `n_rows` rows and `n_columns` columns. Its pages have 4 KiB and are not
-    huge, so that only the part in use becomes resident.
+    `values` has at least `n_rows` rows and `n_columns` columns.
     """
 
     def __init__(self, n_rows: int, n_columns: int, dtype: npt.DTypeLike) -> None:
         item = np.dtype(dtype).itemsize
         # If rows were a multiple of a page apart, a column would fall into one set of the cache.
         width = n_columns // 1024 * 1024 + 1040
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-        self._pages = mmap.mmap(-1, max(1, n_rows) * width * item, flags=flags)
-        if hasattr(mmap, "MADV_NOHUGEPAGE"):
-            self._pages.madvise(mmap.MADV_NOHUGEPAGE)
+        self._pages = lazy_pages(max(1, n_rows) * width * item)
         self._stride = width * item
         self.values = np.frombuffer(self._pages, dtype=dtype).reshape(-1, width)
 
@@ -125,7 +118,7 @@ class LazyTable:
         return min(self._stride, n_columns * self.values.itemsize + 2 * mmap.PAGESIZE)
 
     def release(self, n_rows: int) -> None:
-        """Give the memory of the rows from `n_rows` on back; they are zeros again."""
+        """Give the memory of the rows from `n_rows` on back, with their values."""
         start = -(-n_rows * self._stride // mmap.PAGESIZE) * mmap.PAGESIZE
         if start < len(self._pages) and hasattr(mmap, "MADV_DONTNEED"):
             self._pages.madvise(mmap.MADV_DONTNEED, start)

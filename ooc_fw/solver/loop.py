@@ -66,8 +66,12 @@ from ooc_fw.system.errors import InputError, format_gap
 logger = logging.getLogger(__name__)
 
 _IDLE_ROUNDS = 8  # so many rounds without a new violator or a smaller gap end a run as ROUNDING
-# Kernel rows of the heaviest vertices serve a few more vertices than those whose kernel values fit
-# into memory, at less cost than blocks. A forecast from few vertices may be three times too large.
+# If there are few rows for each vertex, blocks of rows take about as long as steps in memory. They
+# begin if vertices will fill more of it than this: some vertices come and go.
+_FILLED = 0.8
+_FEW_ROWS = 20  # for each vertex
+# If there are many, kernel rows of the heaviest vertices serve a few more vertices than those whose
+# kernel values fit, at less cost. A forecast from few vertices may be three times too large.
 _MORE_THAN_FIT = 1.3
 _FAR_MORE_THAN_FIT = 4.0
 _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
@@ -282,9 +286,12 @@ class _Loop(Run):
         n_active = len(self.active)
         side = self.active.kernel_rows.side
         expected = n_active * self.oracle.growth**_SUPPORT_POWER
-        if n_active > _FEW_VERTICES and expected > _FAR_MORE_THAN_FIT * side:
-            return True
-        return n_active > _MORE_THAN_FIT * side
+        factor = _FAR_MORE_THAN_FIT
+        if self.source.n_rows < _FEW_ROWS * expected:
+            factor = _FILLED
+        return n_active > _MORE_THAN_FIT * side or (
+            n_active > _FEW_VERTICES and expected > factor * side
+        )
 
     def _round(self, blocks: Blocks) -> bool:
         """Take steps in all blocks once; whether the objective seems near enough to the best."""

@@ -88,7 +88,9 @@ def format_gap(gap: float | None) -> str:
 
 
 # Ctrl-C sends the first, ``kill`` the second, and a terminal that is closed the third.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+if sys.platform != "win32":
+    SIGNALS += (signal.SIGHUP,)
 
 
 def signal_of(interrupt: KeyboardInterrupt) -> int:
@@ -109,7 +111,8 @@ def _handle(number: int, handler: Any) -> None:
     run a handler while code in C does not return. Only a C library like that of GNU can do this.
     """
     signal.signal(number, handler)
-    set_once = getattr(ctypes.CDLL(None), "sysv_signal", None) if _is_command else None
+    in_command = _is_command and sys.platform != "win32"
+    set_once = getattr(ctypes.CDLL(None), "sysv_signal", None) if in_command else None
     if set_once is not None:
         ctypes.pythonapi.PyOS_getsig.restype = ctypes.c_void_p
         set_once(number, ctypes.c_void_p(ctypes.pythonapi.PyOS_getsig(number)))

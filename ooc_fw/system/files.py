@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
+import io
 import mmap
 import os
 import shutil
 import stat
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ooc_fw.system.errors import InputError
+
+if sys.platform != "win32":
+    import fcntl
 
 StrPath = str | os.PathLike[str]
 
@@ -125,8 +130,18 @@ def _remove_abandoned(target: Path) -> None:
     pattern = _temporary(target.with_name(glob.escape(target.name)), "?" * 8).name
     for path in target.parent.glob(pattern):
         with contextlib.suppress(OSError), path.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
             path.unlink()
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file until it is closed; OSError if another process has it, or if there are no locks.
+
+    Windows has none that let others read. There, no file of a killed process is removed.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager
@@ -146,13 +161,15 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
             temporary.touch(0o600 if target.exists() else 0o666, exist_ok=False)
             with temporary.open("ab") as held:
                 with contextlib.suppress(OSError):  # not every file system has locks
-                    fcntl.flock(held, fcntl.LOCK_EX)
+                    _lock(held)
                 yield temporary
                 flush_to_disk(temporary)
                 target = _locate(path)  # a folder or device may have appeared since the check
                 if target.exists():
                     with contextlib.suppress(OSError):  # not every file system has permissions
                         shutil.copymode(target, temporary)
+                if sys.platform == "win32":  # it renames no open file
+                    held.close()
                 os.replace(temporary, target)
         finally:
             with contextlib.suppress(OSError):  # it may be renamed already, or its folder is gone
@@ -162,7 +179,9 @@ def atomic_path(path: StrPath) -> Iterator[Path]:
 
 def flush_to_disk(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if sys.platform == "win32" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -194,7 +213,7 @@ def open_growing(path: StrPath, *, append: bool = False) -> IO[bytes]:
     """
     file = open(_locate(path), "a+b", buffering=0)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file)
     except BlockingIOError:
         file.close()
         raise BlockingIOError(errno.EAGAIN, "another run is writing it") from None
@@ -206,6 +225,18 @@ def open_growing(path: StrPath, *, append: bool = False) -> IO[bytes]:
             end = text.rfind(b"\n") + 1
     file.truncate(end)
     return file
+
+
+_seeking = threading.Lock()
+
+
+def read_at(file: io.FileIO, out: memoryview, offset: int) -> int:
+    """Read bytes from `offset` on into `out`, and return their number; threads share the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file.fileno(), [out], offset)
+    with _seeking:  # on Windows
+        file.seek(offset)
+        return file.readinto(out) or 0
 
 
 class Stream:

@@ -12,11 +12,17 @@ import math
 import mmap
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ooc_fw.system.errors import InputError
 from ooc_fw.system.threads import group_limits
+
+if sys.platform != "win32":
+    import resource
+if sys.platform != "linux":
+    import psutil
 
 _NEAR_BYTES = 24 << 20  # nearer to the limit, caches give memory back; compiling may need it
 _CACHE_BYTES = 256 << 20  # most bytes of rows from a file that are kept in memory
@@ -287,7 +293,29 @@ def memory_total(root: str = "/") -> int:
     """
     files = (["memory.max"], ["memory.limit_in_bytes"])
     limits = [limit for (limit,) in group_limits(files, 1, Path(root))]
+    if sys.platform != "linux":
+        return int(psutil.virtual_memory().total)
     return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *limits])
+
+
+def address_limit() -> int:
+    """Bytes of addresses that ``ulimit -v`` or ``ulimit -d`` allows; 0 without such a limit."""
+    if sys.platform == "win32":
+        return 0
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=0)
+
+
+def lazy_pages(n_bytes: int) -> mmap.mmap:
+    """Zeros, whose pages take memory when they are first written, one by one: none is huge."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, n_bytes)
+    # MAP_NORESERVE: without it, Linux might refuse many pages although few of them are used.
+    no_reserve = 0x4000 if sys.platform == "linux" else 0
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return pages
 
 
 def bytes_above(limit: int | None) -> int:
@@ -297,10 +325,16 @@ def bytes_above(limit: int | None) -> int:
 
 def rss_bytes() -> int:
     """Resident memory of this process in bytes."""
+    if sys.platform != "linux":
+        return int(psutil.Process().memory_info().rss)
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def peak_rss_bytes() -> int:
     """Largest resident memory of this process so far, interpreter and libraries included."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _, _, kibibytes = Path("/proc/self/status").read_text().partition("VmHWM:")
     return int(kibibytes.split()[0]) << 10  # getrusage might give the peak of the parent

@@ -28,7 +28,8 @@ def cpu_count(root: str = "/") -> int:
     """Number of processors for this process, by its affinity and the quotas of its groups."""
     files = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     quotas = [quota / max(1, period) for quota, period in group_limits(files, 2, Path(root))]
-    return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
+    affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))  # Linux
+    return max(1, min([len(affinity(0)), *map(math.ceil, quotas)]))
 
 
 def group_limits(

@@ -45,7 +45,7 @@ def program(tmp_path):
         cache.mkdir(mode=0o700)
     else:
         shutil.copytree(WARMED, cache)
-    environment = os.environ | {"OOC_FW_CACHE": str(cache), "NUMBA_DISABLE_JIT": "0"}
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "NUMBA_DISABLE_JIT": "0"}
     how = {"env": environment, "cwd": tmp_path, "text": True, "check": True}
 
     def run(*commands):

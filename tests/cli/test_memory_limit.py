@@ -159,7 +159,7 @@ def test_program_and_compiled_code_take_no_more_than_planned(write, tmp_path):
     """On few rows, with all code compiled first: the most that it takes."""
     X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
     data = write(tmp_path / "few.h5", X, np.where(np.arange(200) % 2, 1.0, -1.0))
-    environment = os.environ | {"OOC_FW_CACHE": str(tmp_path / "empty")}
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "empty")}
     train = [sys.executable, "-m", "ooc_fw", "train", data, "--memory", "1GiB", "--json"]
     done = subprocess.run(train, capture_output=True, env=environment, check=True)
     assert json.loads(done.stdout)["peak_rss_bytes"] <= 300 << 20
