@@ -53,15 +53,17 @@ CONFIGS: dict[str, tuple[Runs, ...]] = {
     "noisy": (
         Runs(
             ("covtype",),
-            ("ooc-fw:landmarks=1000", "ooc-fw:landmarks=2000", "tune:metric=auc,max-time=1m")
-            + ("nystroem:components=1000,alpha=1e-6", "subsample:rows=4000", "sgd")
-            + ("hist-boosting", "xgboost"),
+            ("ooc-fw:landmarks=1000", "ooc-fw:landmarks=2000", "ooc-fw:gamma=search")
+            + ("tune:metric=auc,max-time=1m",)
+            + ("nystroem:components=1000,alpha=1e-6", "falkon:centres=2000")
+            + ("subsample:rows=4000", "sgd", "mlp", "hist-boosting", "xgboost")
+            + ("xgboost:trees=1000,depth=12",),
             "noisy",
         ),
         Runs(
             ("calls",),
             ("ooc-fw", "tune:metric=auc,max-time=1m", "nystroem:components=1000,alpha=1e-6")
-            + ("sgd", "hist-boosting", "xgboost"),
+            + ("falkon:centres=2000", "sgd", "mlp", "hist-boosting", "xgboost"),
             "noisy",
         ),
     ),

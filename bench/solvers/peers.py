@@ -89,6 +89,7 @@ def xgboost(problem: Problem, parameters: Parameters) -> Any:
     )
 
 
+network = machine("sklearn.neural_network", "MLPClassifier", seeded=True)
 boosting = machine("sklearn.ensemble", "HistGradientBoostingClassifier", seeded=True)
 PEERS = (
     Peer("sklearn-svc", svc("sklearn"), SVC, has_pair_gap=True),
@@ -106,6 +107,7 @@ PEERS = (
     Peer("falkon", Falkon, {"centres": 5000, "iterations": 20}, "float32", ("scipy",)),
     # A linear SVM by stochastic gradients, its iterates averaged: what a kernel has to beat.
     Peer("sgd", sgd, {"alpha": 1e-4, **AVERAGED}),
+    Peer("mlp", network, {"early_stopping": True, "max_iter": 50}, "float32"),
     Peer("hist-boosting", boosting, {}, "float32"),
     Peer(
         "xgboost",
