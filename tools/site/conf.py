@@ -39,6 +39,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_merge_streams = True
 
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE / "gallery"),
@@ -87,9 +88,19 @@ def comments_of_fields(cls):
         yield node.target.id, ast.unparse(node.annotation), " ".join(words)
 
 
+def is_record(thing):
+    """Whether a class is a record whose docstring names no fields: one that others make."""
+    return dataclasses.is_dataclass(thing) and "----" not in (thing.__doc__ or "")
+
+
+def without_signature(app, what, name, thing, options, signature, returned):
+    """Leave out the arguments of a record, which are its fields."""
+    return ("", None) if is_record(thing) else None
+
+
 def add_fields(app, what, name, thing, options, lines):
-    """Add the fields of a record to its docstring, unless it names them itself."""
-    if not dataclasses.is_dataclass(thing) or any("-----" in line for line in lines):
+    """Add the fields of a record to its docstring."""
+    if not is_record(thing):
         return
     lines += ["", "Attributes", "----------"]
     owners = [cls for cls in reversed(thing.__mro__) if "__dataclass_fields__" in vars(cls)]
@@ -101,3 +112,4 @@ def add_fields(app, what, name, thing, options, lines):
 def setup(app):
     """Let records be described before numpydoc reads their docstrings."""
     app.connect("autodoc-process-docstring", add_fields, priority=400)
+    app.connect("autodoc-process-signature", without_signature)
