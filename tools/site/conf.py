@@ -59,6 +59,7 @@ html_static_path = [str(HERE / "site.css")]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}
+html_sidebars = {"guides/changes": [], "bench/**": []}
 html_theme_options = {
     "show_prev_next": False,
     "navbar_end": ["theme-switcher"],

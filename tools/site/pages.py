@@ -54,7 +54,7 @@ def write_front(folder: Path) -> None:
 
 
 def write_guides(folder: Path) -> None:
-    """The guides, and a list of them with links."""
+    """The guides, and links in their list and in the table of public names."""
     shutil.copytree(GUIDES, folder, ignore=shutil.ignore_patterns("__pycache__"))
     index = folder / "index.md"
     text = index.read_text(encoding="utf-8")
@@ -62,6 +62,15 @@ def write_guides(folder: Path) -> None:
     text = re.sub(r"^- `(\w+)`:", r"- [\1](\1.md):", text, flags=re.MULTILINE)
     below = [name for name in names if name != "changes"]
     index.write_text(text + toctree("Guides", *below), encoding="utf-8")
+    python = folder / "python.md"
+    text = re.sub(r"^\| `(\w+)` \|", link_of_name, python.read_text(encoding="utf-8"), flags=re.M)
+    python.write_text(text, encoding="utf-8")
+
+
+def link_of_name(found: re.Match[str]) -> str:
+    """The first cell of a table, with a link if it is a public name."""
+    name = found[1]
+    return f"| [`{name}`](../api/{name}.rst) |" if name in ooc_fw.__all__ else found[0]
 
 
 def write_reference(folder: Path) -> None:
