@@ -113,9 +113,9 @@ def test_training_and_predictions(ooc_fw, table, tmp_path, monkeypatch, storage,
     """The data or model that cannot be read is named, not the file that was to be written."""
     data, model, out = (tmp_path / name for name in ("d.h5", "m.h5", "predictions.csv"))
     if storage == "sparse":
-        write_sparse(data, table.X[:60], table.y[:60])
+        write_sparse(data, table.X[:40], table.y[:40])
     else:
-        write_dense(data, table.X[:60], table.y[:60], **storage)
+        write_dense(data, table.X[:40], table.y[:40], **storage)
     train = "train", data, "-o", model, "--quiet", "--threads", 1, "--tol", 0.3
     every_read(ooc_fw, monkeypatch, spoil, kind, train, model, data)
     predict = "predict", model, data, "-o", out, "--quiet"
@@ -137,7 +137,7 @@ def arrays(path):
 
 @pytest.mark.parametrize("kind", ["error", "short"])
 def test_text(ooc_fw, table, write_text, model_file, tmp_path, monkeypatch, kind):
-    text, out = write_text(table.X[:60], table.y[:60]), tmp_path / "out.h5"
+    text, out = write_text(table.X[:40], table.y[:40]), tmp_path / "out.h5"
     convert = "convert", text, out, "--quiet"
     every_read(ooc_fw, monkeypatch, spoil_text, kind, convert, out, text, arrays)
     out = tmp_path / "predictions.csv"
