@@ -206,21 +206,6 @@ def table_model(tmp_path_factory):
     return model, frame, folder
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "csv", "parquet", "h5"])
-def test_tables_are_predicted_as_by_the_command(table_model, ooc_fw, kind):
-    """In the order of their rows, which a converted file does not have."""
-    model, frame, folder = table_model
-    raw = frame.sample(frac=1, axis=1, random_state=0)
-    makers = {"pandas": raw.copy, "polars": lambda: pl.from_pandas(raw)}
-    makers["arrow"] = lambda: pa.Table.from_pandas(raw)
-    table = makers[kind]() if kind in makers else str(folder / f"t.{kind}")
-    expected = ooc_fw("predict", folder / "m.h5", folder / "t.csv").out.split()
-    assert (np.array(expected) == frame["y"]).mean() > 0.9
-    assert model.predict(table).tolist() == expected
-    likeliest = model.classes[model.predict_proba(table).argmax(axis=1)]
-    assert (likeliest == expected).mean() > 0.95  # others are in doubt
-
-
 @pytest.mark.parametrize("use", ["dates", "impute", "one_hot", "target_encode", "plain"])
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
 def test_a_frame_is_encoded_like_the_file_even_if_its_columns_have_the_names_of_features(

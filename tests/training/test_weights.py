@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, FrankWolfeSVR, InputError, load_model
+from ooc_fw import FrankWolfeSVC, InputError, load_model
 from ooc_fw.conversion.convert import convert
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.options import ConvertOptions
@@ -31,27 +31,6 @@ def weights_in(path):
     with open_dataset(path) as source:
         weights, ids = source.beside["weight"][0 : source.n_rows], source.row_ids(0, source.n_rows)
         return weights, weights[np.argsort(ids)]
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        FrankWolfeSVC(C=3, random_state=0),
-        FrankWolfeSVC(C=3, class_weight="balanced", landmarks=25, random_state=0),
-        FrankWolfeOneClass(random_state=0),
-        FrankWolfeSVR(landmarks=25, random_state=0),
-    ],
-)
-def test_fit_takes_the_weights_of_the_file(files, own):
-    stored = own.fit(files / "weighted.h5").model_
-    assert stored.n_weighted == np.count_nonzero(weights_in(files / "weighted.h5")[0])
-    of_input = weights_in(files / "weighted.h5")[1]
-    given = own.fit(files / "plain.h5", sample_weight=of_input).model_
-    np.testing.assert_array_equal(stored.rows, given.rows)
-    found, wanted = (each.decision_function(files / "all.csv") for each in (stored, given))
-    np.testing.assert_array_equal(found, wanted)
-    with pytest.raises(InputError, match=r"has weights of rows already .*leave out sample_weight"):
-        own.fit(files / "weighted.h5", sample_weight=of_input)
 
 
 @pytest.mark.parametrize("task", ["classification", "regression", "novelty"])
