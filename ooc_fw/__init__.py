@@ -16,13 +16,14 @@ package imports only packages that are listed below it (``tests/test_layers.py``
 ================  =================================================================================
 ``estimators/``   `FrankWolfeSVC`, `FrankWolfeOneClass`, `FrankWolfeSVR`, for scikit-learn
 ``cli/``          the command line: ``main.py``, ``commands.py`` and a module for each command
+``datafiles.py``  `convert` and `split`, which write data files
 ``training/``     from data to a model: `fit`, its tasks, pairs of classes, streams and `tune`
 ``report/``       progress, logs and figures of runs
 ``model/``        a trained model: its record and file, predictions, probabilities, ONNX graphs
-``landmarks/``    models that learn from all rows and give weights to a few; each pass has a gap
+``landmarks/``    models that learn from all rows and give weights to a few; each reading has a gap
 ``solver/``       `solve`: the outer loop (``loop.py``), step rules, oracles, blocks, the active set
 ``conversion/``   conversion of text, tables and arrays to HDF5: parsing, scaling, shuffling
-``certificate/``  the gap over all rows, and the pass that computes it
+``certificate/``  the gap over all rows, and the reading that computes it
 ``problem.py``    the dual problem of the L2-SVM: objective, gap and stopping tests
 ``kernels/``      kernel functions; blocks of kernel values, with bounds on their rounding errors
 ``data/``         rows and their sources: how they are opened, viewed, scaled and summarised
@@ -56,9 +57,9 @@ oracle             the search for new vertices: for the row of least gradient, o
 step rule          the way a step moves the weights: toward, away, pairwise, PARTAN or corrective
 look               one search of the oracle: it computes the gradients of a block of rows
 violator           a row whose gradient is below rho (1 - relative tolerance)
-pass               one reading of all rows, in blocks. The number of passes of a run is its number
-                   of kernel values, divided by rows times support vectors
-certificate        the gap over all rows from a pass, plus a bound on all rounding errors
+reading            all rows are read once, in blocks, from the file or from memory
+work               the number of kernel values, divided by rows times support vectors
+certificate        the gap over all rows from a reading, plus a bound on all rounding errors
 binary classifier  a model of two classes. For more classes, an exact model has one classifier for
                    each pair of classes, a landmark model one for each class against the rest
 landmark           a row to which a landmark model gives a weight, of either sign
@@ -78,11 +79,15 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from ooc_fw.data.opening import open_dataset as open_dataset
     from ooc_fw.data.opening import train_test_split as train_test_split
+    from ooc_fw.datafiles import convert as convert
+    from ooc_fw.datafiles import split as split
     from ooc_fw.estimators import FrankWolfeOneClass as FrankWolfeOneClass
     from ooc_fw.estimators import FrankWolfeSVC as FrankWolfeSVC
     from ooc_fw.estimators import FrankWolfeSVR as FrankWolfeSVR
     from ooc_fw.kernels.functions import make_kernel as make_kernel
+    from ooc_fw.model.evaluation import evaluate as evaluate
     from ooc_fw.model.importance import Importance as Importance
+    from ooc_fw.model.onnx import to_onnx as to_onnx
     from ooc_fw.model.record import Model as Model
     from ooc_fw.model.record import load_model as load_model
     from ooc_fw.options import TrainOptions as TrainOptions
@@ -93,35 +98,33 @@ if TYPE_CHECKING:
     from ooc_fw.system.errors import InputError as InputError
     from ooc_fw.training.tuning import tune as tune
 
-# Public name -> (module, name there). Loaded on first use: importing the package stays cheap.
-_PUBLIC = {
-    "FrankWolfeOneClass": ("estimators", "FrankWolfeOneClass"),
-    "FrankWolfeSVC": ("estimators", "FrankWolfeSVC"),
-    "FrankWolfeSVR": ("estimators", "FrankWolfeSVR"),
-    "Importance": ("model.importance", "Importance"),
-    "InputError": ("system.errors", "InputError"),
-    "Model": ("model.record", "Model"),
-    "Solution": ("solver.state", "Solution"),
-    "SolverState": ("solver.state", "SolverState"),
-    "Status": ("solver.state", "Status"),
-    "TrainOptions": ("options", "TrainOptions"),
-    "load_model": ("model.record", "load_model"),
-    "make_kernel": ("kernels.functions", "make_kernel"),
-    "open_dataset": ("data.opening", "open_dataset"),
-    "solve": ("solver.loop", "solve"),
-    "train_test_split": ("data.opening", "train_test_split"),
-    "tune": ("training.tuning", "tune"),
+# Module -> its public names. Loaded on first use: importing the package stays cheap.
+_MODULES = {
+    "data.opening": "open_dataset train_test_split",
+    "datafiles": "convert split",
+    "estimators": "FrankWolfeOneClass FrankWolfeSVC FrankWolfeSVR",
+    "kernels.functions": "make_kernel",
+    "model.evaluation": "evaluate",
+    "model.importance": "Importance",
+    "model.onnx": "to_onnx",
+    "model.record": "Model load_model",
+    "options": "TrainOptions",
+    "solver.loop": "solve",
+    "solver.state": "Solution SolverState Status",
+    "system.errors": "InputError",
+    "training.tuning": "tune",
 }
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
     try:
-        module, attribute = _PUBLIC[name]
+        module = _PUBLIC[name]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    value = getattr(import_module(f"{__name__}.{module}"), attribute)
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 

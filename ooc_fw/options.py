@@ -271,7 +271,7 @@ class TrainOptions(_Checked):
     stopping: str = option(
         "relative", "gap of tol: relative, absolute or meb", choices=("relative", "absolute", "meb")
     )
-    certify: bool = switch("--no-certify", "skip the pass that certifies the gap", default=True)
+    certify: bool = switch("--no-certify", "skip the reading that certifies the gap", default=True)
     max_iter: int | None = option(None, "stop after N iterations (default: no limit)", **_SEED)
     max_time: float | None = option(
         None,

@@ -19,7 +19,7 @@ from bench.solvers.base import Figures, Parameters, Problem
 REPORTED = (
     "kernel C gamma tol stopping status kind method lmo n_support objective rho primal dual "
     "gap_scope sampled_gap certified_gap objective_gap pair_gap iterations kernel_evaluations "
-    "passes rows_read bytes_read"
+    "work rows_read bytes_read"
 ).split()
 
 

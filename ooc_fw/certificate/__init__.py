@@ -1,1 +1,1 @@
-"""The exact duality gap: a pass over all rows, and the rows that the next pass may leave out."""
+"""The duality gap: a reading of all rows, and the rows that the next reading may leave out."""

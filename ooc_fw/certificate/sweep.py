@@ -1,4 +1,4 @@
-"""The certificate: an upper bound on the duality gap, from one pass over all rows in blocks.
+"""The certificate: an upper bound on the duality gap, from one reading of all rows in blocks.
 
 Gradients come from float32 kernel values, with bounds on their errors. Rows that may be the worst
 within these bounds are computed again in float64. A bound on the errors of float64 is *added* to
@@ -43,7 +43,7 @@ Penalties: TypeAlias = float | Float64Array
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a pass over the data found."""
+    """What a reading of the data found."""
 
     certified_gap: float  # upper bound on the relative duality gap, `rounding` included
     rounding: float  # how far the bound may exceed the exact relative gap
@@ -120,7 +120,7 @@ class SupportWeights:
 
 @dataclass(frozen=True)
 class Search:
-    """What a pass over the data looks for."""
+    """What a reading of the data looks for."""
 
     tol: float  # relative gap above which a row counts as a violator
     n_worst: int = 0  # number of violators to remember
@@ -327,14 +327,14 @@ def certify(
     on_block: Callable[[int], None] | None = None,
     dask: Any = None,
 ) -> Certificate:
-    """Bound the duality gap of some weights by one pass over the data.
+    """Bound the duality gap of some weights by one reading of the data.
 
     Parameters
     ----------
     problem, engine
         All rows and their labels, and what computes kernel values.
     weights, search
-        The weights to be certified, and what the pass looks for.
+        The weights to be certified, and what the reading looks for.
     on_block : callable, optional
         Called after each block with the number of rows seen so far.
     dask : optional
@@ -409,7 +409,7 @@ def _at_vertices(
 
 
 def _sample(problem: BinaryProblem, support: Int64Array, target: _Target) -> tuple[Rows, IsOpen]:
-    """A sample of the rows of a pass, and the test which of them stay open."""
+    """A sample of the rows of a reading, and the test which of them stay open."""
     row_ids = sampled_rows(problem.source, problem.source.n_rows)
     row_ids = np.setdiff1d(row_ids, support, assume_unique=True)
     rows, y = problem.source.take(row_ids), problem.labels[row_ids]

@@ -96,7 +96,7 @@ ARGUMENTS = {
     "keep": options.KEEP,
     "dask": Option(
         None,
-        "run passes over the file in Dask: on threads or processes (as many as --threads), or on "
+        "run readings of the file in Dask: on threads or processes (as many as --threads), or on "
         "the cluster at tcp://HOST:PORT (default: without Dask)",
         metavar="WHERE",
     ),

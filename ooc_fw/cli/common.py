@@ -20,21 +20,29 @@ from ooc_fw.report.progress import to_json
 from ooc_fw.system.errors import InputError, format_gap, format_value, printable
 
 
+def given_options(record: type, args: argparse.Namespace) -> dict[str, Any]:
+    """The options in `args` that are fields of a record."""
+    known = {name: vars(args).get(name) for name in option_fields(record)}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 def record_from(record: type[Record], args: argparse.Namespace, **values: Any) -> Record:
     """Make a record from the options in `args`; `values` take precedence."""
-    known = {name: vars(args).get(name) for name in option_fields(record)}
-    given = {name: value for name, value in known.items() if value is not None}
-    return record(**given | values)
+    return record(**given_options(record, args) | values)
 
 
 def open_data(
     args: argparse.Namespace, like: Mapping[str, str] | None = None, *, labels: bool = True
 ) -> RowSource:
     """Open the source that DATA names, by the origin of a model; `labels` says if they matter."""
-    names = ["x_name", "fill_missing", *["label", "labels", "missing_labels"] * labels]
-    given = {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
     like = {**(like or {}), **({} if labels else {"label": "y"})}
-    return open_dataset(args.data, like=like, **given)
+    return open_dataset(args.data, like=like, **opening_of(args, labels=labels))
+
+
+def opening_of(args: argparse.Namespace, *, labels: bool = True) -> dict[str, Any]:
+    """The options of `open_dataset` in `args`; `labels` says if those of labels matter."""
+    names = ["x_name", "fill_missing", *["label", "labels", "missing_labels"] * labels]
+    return {name: vars(args)[name] for name in names if vars(args).get(name) is not None}
 
 
 def inputs_of(args: argparse.Namespace) -> list[str]:
@@ -43,16 +51,6 @@ def inputs_of(args: argparse.Namespace) -> list[str]:
     groups = vars(args).get("groups") or ""
     named += [name for name in (groups, groups.rpartition(":")[0]) if os.path.exists(name)]
     return input_files(named)
-
-
-def groups_of(args: argparse.Namespace, source: RowSource) -> Any:
-    """The groups of ``--groups``, as `read_groups` takes them; None without this option."""
-    path, _, column = (args.groups or "").rpartition(":")
-    if not os.path.exists(path):
-        return args.groups
-    from ooc_fw.conversion.convert import read_column  # takes 0.1 s, and few runs need it
-
-    return read_column(path, column, source)
 
 
 def imbalance(counts: Mapping[str, float]) -> list[str]:

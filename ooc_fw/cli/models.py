@@ -1,22 +1,63 @@
-"""``ooc-fw certify``, ``importance``, ``export`` and ``info MODEL``: commands about a model."""
+"""Commands about a model: ``ooc-fw certify``, ``importance``, ``export`` and ``info MODEL``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ooc_fw.cli import common
-from ooc_fw.cli.applying import open_model, refuse_table
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.data.labels import Classes
+from ooc_fw.model.applying import NewRows, refuse_table
 from ooc_fw.model.onnx import to_onnx
-from ooc_fw.model.record import Model
+from ooc_fw.model.record import Model, load_model
+from ooc_fw.options import ConvertOptions
 from ooc_fw.report.figures import check_figure, draw_importance, is_figure, save
 from ooc_fw.report.progress import Waiting
 from ooc_fw.solver.state import Status
 from ooc_fw.system.files import Output, check_outputs, write_atomic
+
+logger = logging.getLogger(__name__)
+
+_ROUGH = 1e-2  # relative gap above which labels may differ from those of the optimum
+
+
+def open_model(args: argparse.Namespace) -> Model:
+    """Load the model of the arguments, with a warning if its run was not over.
+
+    ``--threshold`` replaces that of the model. InputError for options that need two classes, if the
+    model has more or is a regression.
+    """
+    model = load_model(args.model)
+    of_two = len(model.classes) == 2 and model.task != "regression"
+    if not of_two:
+        why = f"is for two classes or novelty, and {args.model} has neither; leave it out"
+        common.refuse_given(args, ("threshold", "positive", "false_alarms", "save"), why)
+    if vars(args).get("threshold") is not None:
+        model = replace(model, threshold=args.threshold)
+    gap = model.objective_gap
+    if gap is None:
+        gap = model.sampled_gap if model.certified_gap is None else model.certified_gap
+    is_rough = (gap is None or gap > _ROUGH) and not Status(model.status).reached
+    is_checkpoint = model.status == Status.RUNNING
+    if is_checkpoint or is_rough:
+        what = "a checkpoint" if is_checkpoint else "a model of low accuracy"
+        sentence = "%s is %s: its run was not over (%s); see ooc-fw info %s"
+        logger.warning(sentence, args.model, what, model.status, args.model)
+    return model
+
+
+def new_rows(args: argparse.Namespace, model: str, **reading: Any) -> NewRows:
+    """DATA, to which the model in the file `model` is applied."""
+    options = common.record_from(ConvertOptions, args, like=model, labels=None, **reading)
+    how = {"threads": args.threads, "dask": args.dask, "say": partial(common.say, args)}
+    progress = partial(Waiting, "predict", quiet=args.quiet)
+    return NewRows(args.data, options, vars(args).get("labels"), progress=progress, **how)
 
 
 def certify(args: argparse.Namespace) -> int:

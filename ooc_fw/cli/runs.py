@@ -135,7 +135,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         f"{result['status']}: {words}, {kind}",
         f"{result['n_support']} {what} {result['n_rows']} rows, {result['kernel']} kernel, "
         f"{', '.join(numbers)}",
-        f"{result['iterations']} iterations, {result['passes']:.1f} passes, "
+        f"{result['iterations']} iterations, work {result['work']:.1f}, "
         f"{result['seconds']:.1f} s, {result['peak_rss_bytes'] / 1e6:.0f} MB at the peak",
     ]
 

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ooc_fw.cli import common, runs
-from ooc_fw.cli.applying import parsed_rows
 from ooc_fw.cli.commands import COMMANDS
+from ooc_fw.cli.models import new_rows
 from ooc_fw.conversion.text import iter_libsvm
 from ooc_fw.data.formats import detect_format
 from ooc_fw.data.labels import Classes, read_classes
 from ooc_fw.data.offsets import without_offsets
 from ooc_fw.data.rows import concat_rows
 from ooc_fw.data.sources import RowSource, iter_blocks, rows_source
+from ooc_fw.model.applying import parsed_rows
 from ooc_fw.model.prediction import like_training, suited
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import KernelOptions, ModelOptions, option_fields
@@ -172,7 +173,9 @@ def _model_before(args: argparse.Namespace) -> Model:
 @contextmanager
 def _open(args: argparse.Namespace, before: Model | None) -> Iterator[Chunks]:
     """Open DATA as chunks; for an update they are converted like the data of the model before."""
-    blocks = None if before is None else parsed_rows(before, args, with_labels=True)
+    blocks = None
+    if before is not None:
+        blocks = parsed_rows(before, new_rows(args, args.resume), with_labels=True)
     if before is not None and blocks is not None:
         like = ((block[0], like_training(before, [block])) for block in blocks)
         rows_like = ((labels, concat_rows([rows for _, rows in parts])) for labels, parts in like)

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         result = tune(
             source,
-            groups=common.groups_of(args, source),
+            groups=args.groups,
             callbacks=progress.callbacks,
             say=partial(common.say, args),
             Cs=args.C,

@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 def run(args: argparse.Namespace) -> int:
     """Check that a data file is undamaged."""
+    damage = []
     try:
         with Waiting("verify", unit="B", quiet=args.quiet) as progress:
-            damage = verify_file(args.data, progress=progress)
+            verify_file(args.data, progress)
     except DamageError as error:
-        damage = [str(error)]
+        damage.append(str(error))
+        logger.error("%s", error)
     result = {"file": args.data, "intact": not damage, "damage": damage}
     common.print_result(args, result, [f"{args.data}{' is damaged' if damage else ': intact'}"])
-    for sentence in damage:
-        logger.error("%s", sentence)
     return NO if damage else DONE

@@ -1,4 +1,4 @@
-"""Convert LIBSVM text, tables or arrays to an HDF5 file, in two passes with a spool between."""
+"""Convert LIBSVM text, tables or arrays to an HDF5 file, in two readings with a spool between."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ooc_fw.conversion.tables import (
 from ooc_fw.conversion.text import STANDARD_INPUT, LineEncoder, TextInput
 from ooc_fw.conversion.writer import DatasetWriter, Layout
 from ooc_fw.data.formats import TABLES, detect_format, files_of
-from ooc_fw.data.opening import input_files, open_dataset
-from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, as_float32, keep_stored
+from ooc_fw.data.opening import input_files, open_dataset, read_groups
+from ooc_fw.data.rows import FLOAT32, AnyArray, CSRRows, Int64Array, as_float32, keep_stored
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.statistics import ColumnRanges, are_constant
@@ -55,23 +55,15 @@ class ConversionReport:
     text_bytes: int  # bytes that were read, after decompression
 
 
-def convert(
+def convert_files(
     inputs: Sequence[StrPath],
     output: StrPath,
-    options: ConvertOptions | None = None,
+    options: ConvertOptions,
     like: TrainingFile | None = None,
     *,
     progress: Progress | None = None,
 ) -> ConversionReport:
-    """Convert text, tables or arrays to an HDF5 file, in memory that does not depend on their size.
-
-    The inputs have one format and are read one after the other; "-" is standard input (text or
-    CSV). The output is replaced as a whole after success, and is not touched after an error:
-    InputError names the option, input, column, line or row that cannot be used, and OSError is
-    raised if the disk is full or fails. `like` describes the training rows if the option of this
-    name gives a model. `progress` is called repeatedly with (bytes done, bytes in all or None).
-    """
-    options = options or ConvertOptions()
+    """Convert the inputs, see `ooc_fw.convert`; `like` is what a model knows of training rows."""
     progress = progress or (lambda *_: None)
     names = [file for path in inputs for file in files_of(os.fspath(path), options.format)]
     if like is None and options.like is not None:
@@ -119,8 +111,19 @@ def open_table(path: Any, kind: str, options: ConvertOptions, *, live: bool = Fa
     return ArrowTable(path, kind)
 
 
-def read_column(path: str, name: str, converted: RowSource) -> AnyArray:
-    """The values in a column of the input, such as a table, from which a source was `converted`."""
+def read_grouping(source: RowSource, groups: Any) -> tuple[AnyArray, Int64Array | None]:
+    """Groups as `read_groups` gives them; text such as "visits.csv:user" names a column of a file.
+
+    The file is the input from which `source` was converted.
+    """
+    path, _, column = groups.rpartition(":") if isinstance(groups, str) else ("", "", "")
+    if os.path.exists(path):
+        groups = _read_column(path, column, source)
+    return read_groups(source, groups)
+
+
+def _read_column(path: str, name: str, converted: RowSource) -> AnyArray:
+    """The values in a column of a file from which a source was `converted`."""
     record = converted.table
     kind = detect_format(path, is_table=record is not None)
     if kind not in TABLES:
@@ -171,7 +174,7 @@ def _choose_format(names: Sequence[str], options: ConvertOptions, like: Training
 
 
 class _Conversion:
-    """The open inputs, the facts that the first pass learns, and the spool of its rows."""
+    """The open inputs, the facts that the first reading learns, and the spool of its rows."""
 
     def __init__(
         self,
@@ -231,7 +234,7 @@ class _Conversion:
         self.notes: list[str] = []
 
     def learn(self, progress: Progress) -> None:
-        """First pass: parse all inputs into the spool, and number the rows in their order."""
+        """First reading: parse all inputs into the spool, and number the rows in their order."""
 
         def numbered() -> Iterator[RowBlock]:
             for reader in self.inputs:
@@ -281,7 +284,7 @@ class _Conversion:
         return RowBlock(block.rows, there)
 
     def layout(self) -> Layout:
-        """Complete the first pass, and choose the layout; InputError if the rows do not fit it."""
+        """End the first reading, and choose the layout; InputError if the rows do not fit it."""
         like = self.like
         encoder = self.encoder
         widths = encoder.end_learning(self.ranges, self.scaling, self.width or self.n_columns)
@@ -374,7 +377,7 @@ class _Conversion:
             )
 
     def write(self, writer: DatasetWriter, layout: Layout, progress: Progress) -> None:
-        """Second pass: make features from the rows in the spool, and scale and write them."""
+        """Second reading: make features from the rows in the spool, and scale and write them."""
         label_values, _ = self.encoder.labels.values()
         n_written = 0
         for block in ordered_map(partial(self._finish, layout), self._pieces(layout)):

@@ -1,6 +1,6 @@
-"""Features from the cells of tables; the first pass learns categories and means from all rows.
+"""Features from the cells of tables; the first reading learns categories and means from all rows.
 
-For target encoding, that pass also adds up the labels for each category. `ooc_fw.data.encoded`
+For target encoding, that reading also adds up the labels for each category. `ooc_fw.data.encoded`
 turns these sums into features.
 """
 

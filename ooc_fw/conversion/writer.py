@@ -287,7 +287,7 @@ def count_labels(labels: AnyArray) -> dict[Any, int]:
     return dict(zip(names.tolist(), numbers.tolist(), strict=True))
 
 
-def split(
+def write_parts(
     source: RowSource,
     test_rows: Int64Array,
     outputs: Sequence[str | os.PathLike[str]],
@@ -296,7 +296,7 @@ def split(
     """Write the `test_rows` to the second of two files, and all other rows to the first.
 
     Rows keep their order, their numbers in the input, and what is known about them. The files
-    appear after both are written. Returns output, n_rows and class_counts for each.
+    appear after both are written. Returns output, n_rows, targets and class_counts for each.
     """
     classes = None
     targets = source.has_labels and bool(source.targets)
@@ -341,8 +341,8 @@ def split(
                         beside["y"] = codes if numbers is None else numbers[codes]
                     writer.append(RowBlock(rows, beside))
                 writer.finish()
-            counts = writer.class_counts
-            reports.append({"output": str(output), "n_rows": part.n_rows, "class_counts": counts})
+            facts = {"output": str(output), "n_rows": part.n_rows, "targets": targets}
+            reports.append(facts | {"class_counts": writer.class_counts})
         for path in paths:
             flush_to_disk(path)  # both files, before the first one is renamed
     return reports

@@ -86,7 +86,7 @@ class CheckedSlices(ReadArray):
 
     A read at least as long as a stretch, or of whole stretches, is extended to the borders of its
     first and last stretch. It returns its part only if all these stretches match their checksums. A
-    pass over the data therefore never uses a changed bit. A shorter read is not checked, because
+    reading of the data therefore never uses a changed bit. A shorter read is not checked, because
     reading and summing 64 KiB would cost many times as much as the few rows.
     """
 

@@ -65,7 +65,7 @@ def _merged_columns(rows: Any) -> AnyArray:
         values = np.sort(rows, axis=0).T.reshape(-1)
     if not len(values):
         return np.zeros(width, dtype=bool)
-    with np.errstate(invalid="ignore"):  # the first pass refuses values beyond float32
+    with np.errstate(invalid="ignore"):  # the first reading refuses values beyond float32
         same = (columns[1:] == columns[:-1]) & (np.diff(as_float32(values)) == 0)
         starts = np.flatnonzero(np.r_[True, ~same])  # first of each group of equal float32 values
         stops = np.r_[starts[1:], len(values)]

@@ -149,6 +149,8 @@ def _open(data: Any, *names: tuple[str, ...]) -> RowSource:
         return open_container(parts_of(data), *names)
     if containers.is_group(data):
         return open_container(data, *names)
+    if len(names[0]) == 1:
+        raise InputError(f"{path_of(data)} is one array, without x_name; leave out --x-name")
     return open_rows(data)
 
 

@@ -1,4 +1,4 @@
-"""Passes over blocks of rows: on threads of this process, in other processes, or on a Dask cluster.
+"""Readings by blocks of rows: on threads of this process, in other processes, or on a cluster.
 
 The result for a block depends only on the block. Everything that other processes need is pickled: a
 source travels as the way to open it there, and work as a function of an importable module.
@@ -96,7 +96,7 @@ def _opened(image: bytes) -> RowSource:
 
 @contextmanager
 def borrow_workers(dask: Any, threads: int, here: int | None = None) -> Iterator[Workers]:
-    """Workers for passes, closed afterwards unless they belong to the caller.
+    """Workers for readings, closed afterwards unless they belong to the caller.
 
     In `dask`, None and "threads" mean threads of this process, "processes" means a
     `distributed.LocalCluster`, and other text is the address of a scheduler, ``tcp://host:8786``.

@@ -53,7 +53,7 @@ class Sampler:
 
 
 class BlockSampler(Sampler):
-    """Consecutive blocks of a shuffled source, so that each row comes once in a pass."""
+    """Consecutive blocks of a shuffled source, so that each row comes once in a reading."""
 
     next_row: int | None = None  # start of the next draw; None before the first, which is random
 

@@ -142,7 +142,7 @@ def are_constant(low: Float64Array, high: Float64Array) -> AnyArray:
 def sigma2(source: RowSource, threads: int = 1, **where: Any) -> float:
     """Average squared distance of two rows; InputError if it is only rounding.
 
-    It comes from the statistics in the file or, without them, from one pass over all rows. `where`
+    It comes from the statistics in the file or, without them, from one reading of all rows. `where`
     takes `dask` and `on_rows`, see `_statistics`.
     """
     value = _statistics(source, threads, **where).average_squared_distance
@@ -173,7 +173,7 @@ def variance(source: RowSource, threads: int = 1, **where: Any) -> float:
 def _statistics(
     source: RowSource, threads: int, dask: Any = None, on_rows: Callable[[int], None] | None = None
 ) -> StoredStatistics:
-    """Statistics in the file, or from a pass; `on_rows` is called with the number of rows seen."""
+    """Statistics in the file, or from a reading; `on_rows` is called with the rows seen so far."""
     if source.statistics is not None:
         return source.statistics
     total = np.zeros((2, source.n_features))

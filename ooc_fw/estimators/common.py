@@ -26,7 +26,7 @@ from ooc_fw.data.labels import LARGEST_LABEL, check_labels, renamed, typed
 from ooc_fw.data.opening import borrow_source, input_files
 from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
-from ooc_fw.data.sources import RowSource
+from ooc_fw.data.sources import RowSource, rows_source
 from ooc_fw.data.structure import is_checkpoint
 from ooc_fw.data.views import SubsetSource, are_numbers
 from ooc_fw.landmarks import LandmarkSolution
@@ -57,13 +57,13 @@ _WORDS = {
     "n_jobs": "number of threads; None means 1, -1 all CPUs",
     "random_state": "source of all random draws; an integer is the seed of ``ooc-fw train --seed``",
     "verbose": "above 0: show progress on standard error",
-    "dask": "None, threads, processes or the address of a cluster: where Dask runs passes over the "
+    "dask": "None, threads, processes or the address of a cluster: where Dask runs readings of the "
     "data and predictions; processes and clusters need the data in a file",
     "keep": "largest number of rows that `partial_fit` keeps for each pair of classes",
     "class_weight": "factors of `C` for the rows of each class, by label; missing classes have 1. "
     "balanced: n_rows / (n_classes * rows of the class), in which rows count by their weight",
     "probability": "make `predict_proba` available; `fit` takes up to twice as long",
-    "certify": "whether `fit` ends with a pass over all rows, which certifies the gap",
+    "certify": "whether `fit` ends with a reading of all rows, which certifies the gap",
     "exact": "train to the optimum, as with `landmarks` none",
 }
 """Parameters of the estimators that are not options of training, or mean more than these."""
@@ -85,6 +85,11 @@ gap_scope_ : str
     the best weights of the landmarks, "chunk" after `partial_fit`: for the rows in memory.
 n_iter_, n_features_in_ : int
     Iterations and columns.
+gamma_ : float
+    The number that was used for `gamma`.
+feature_importances_ : ndarray of float64, shape (n_features,)
+    How much each column matters, over the support vectors or landmarks, computed anew at each
+    access; ``model_.importance(X)`` computes it over other rows. Not for linear models.
 feature_names_in_ : ndarray of object, shape (n_features,)
     Names of the columns, if a frame, an AnnData or a file names them.
 model_ : ooc_fw.Model
@@ -140,6 +145,7 @@ class Trainer(BaseEstimator):
         y: Any = None,
         sample_weight: npt.ArrayLike | None = None,
         *,
+        x_name: str | None = None,
         checkpoint: StrPath | None = None,
         checkpoint_every: float | str = EVERY_S,
         resume: StrPath | None = None,
@@ -159,6 +165,9 @@ class Trainer(BaseEstimator):
             Like `y`, they have the order of the rows before any conversion.
             They must not be negative; rows of weight 0 are left out. A file may have weights of its
             own (``convert --weight``).
+        x_name : str, optional
+            Name of the rows in an HDF5 file, a zarr store or an AnnData object, such as
+            "layers/counts". Predictions for other files take the same name unless they get another.
         checkpoint, checkpoint_every : path, and seconds or text such as "5m"
             Model file to which the weights so far are written, and the time between two writes.
         resume : path
@@ -185,7 +194,7 @@ class Trainer(BaseEstimator):
             check_classification_targets(y)
         workers = nullcontext() if self.dask is None else borrow_workers(self.dask, options.threads)
         with (
-            borrow_source(X, y, columns) as source,
+            borrow_source(X, y, columns, x_name=x_name) as source,
             workers as dask,
             DeferredInterrupt() as interrupt,
         ):
@@ -261,9 +270,25 @@ class Trainer(BaseEstimator):
         check_is_fitted(self)
         self.model_.save(path)
 
-    def _decide(self, X: Any, labels_only: bool = False) -> Float64Array:
+    @property
+    def gamma_(self) -> float:
+        return self.model_.kernel.gamma
+
+    @property
+    def feature_importances_(self) -> Float64Array:
+        if self.model_.kind == "linear":
+            raise AttributeError("a linear model has no support vectors; see coef_")
+        source = rows_source(self.support_vectors_, "the support vectors")
+        source.scaling, source.columns = self.model_.scaling, self.model_.columns
+        found = replace(self.model_, table=None).importance(source)
+        values = dict(zip(found.names, found.values, strict=True))  # wide rows lack columns of 0
+        names = self.model_.columns or range(self.n_features_in_)
+        return np.array([values.get(str(name), 0.0) for name in names])
+
+    def _decide(self, X: Any, labels_only: bool = False, **reading: Any) -> Float64Array:
         check_is_fitted(self)
         how: dict[str, Any] = {"threads": threads_of(self.n_jobs), "labels_only": labels_only}
+        how |= reading
         how["dask"] = self.dask if is_out_of_core(X) else None
         X, columns = self._checked(X, reset=False)
         if columns is None:

@@ -103,7 +103,7 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
     def intercept_(self) -> Float64Array:
         return np.asarray(self.model_.weights().sum(axis=0))
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Any, **reading: Any) -> Float64Array:
         """Decision values, in the order of `Model.decision_function`.
 
         For two classes, the shape is (n_rows,), the margin is at -1 and +1, and the second class is
@@ -111,23 +111,23 @@ class FrankWolfeSVC(ClassifierMixin, Trainer):
         and sums of decision values break ties; a landmark model gives decision values of each class
         against the rest. `model_.decision_function` has the values of all binary classifiers.
         """
-        values = self._decide(X)
+        values = self._decide(X, **reading)
         return values if values.ndim == 1 else self.model_.class_scores(values)
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Labels, shape (n_rows,), in the order of `Model.decision_function`."""
-        values = self._decide(X, labels_only=True)
+    def predict(self, X: Any, **reading: Any) -> npt.NDArray[Any]:
+        """Labels, shape (n_rows,), in the order and with the `reading` of `Model.predict`."""
+        values = self._decide(X, labels_only=True, **reading)
         return np.asarray(self.classes_[self.model_.class_places(values)])
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Float64Array:
+    def predict_proba(self, X: Any, **reading: Any) -> Float64Array:
         """Probability of each of `classes_`, in the order of `Model.decision_function`.
 
         Near the decision boundary, the most probable class may differ from that of `predict`: the
         sigmoid of two classes need not be 1/2 if the decision value is 0. InputError for a model of
         `partial_fit` or of an interrupted `fit`, which has no probabilities.
         """
-        values = self._decide(X)  # NotFittedError if there is no model
+        values = self._decide(X, **reading)  # NotFittedError if there is no model
         return self.model_.probabilities(values)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
@@ -292,13 +292,13 @@ class FrankWolfeOneClass(OutlierMixin, Trainer):
         """Score of each row, shape (n_rows,); larger scores are more ordinary."""
         return self.decision_function(X) + self.offset_
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Any, **reading: Any) -> Float64Array:
         """Score of each row minus `offset_`, shape (n_rows,); novel rows have negative values."""
-        return self._decide(X)
+        return self._decide(X, **reading)
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any, **reading: Any) -> npt.NDArray[Any]:
         """+1 for ordinary rows and -1 for novel ones, shape (n_rows,)."""
-        values = self._decide(X, labels_only=True)
+        values = self._decide(X, labels_only=True, **reading)
         return 2 * self.model_.class_places(values) - 1
 
 
@@ -342,9 +342,9 @@ class FrankWolfeSVR(RegressorMixin, Trainer):
         bias = self.model_.weights().sum()
         return np.array([self.model_.spread * bias + (self.model_.offset or 0.0)])
 
-    def predict(self, X: Any) -> Float64Array:
+    def predict(self, X: Any, **reading: Any) -> Float64Array:
         """Prediction for each row, shape (n_rows,), in the order of `Model.decision_function`."""
-        return self._decide(X)
+        return self._decide(X, **reading)
 
     def score(self, X: Any, y: Any = None, sample_weight: npt.ArrayLike | None = None) -> float:
         """R^2 on `X`; the targets are `y`, or those in the file `X` if `y` is None."""

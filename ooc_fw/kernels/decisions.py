@@ -1,7 +1,7 @@
 """Decision values of binary classifiers: from float32 kernel values with a bound, and from float64.
 
-A long pass may begin with float64 kernel values of a few vertices. Rows that these leave open then
-take float32 kernel values of all vertices.
+A long reading may begin with float64 kernel values of a few vertices. Rows that these leave open
+then take float32 kernel values of all vertices.
 
 h(x) = sum_j alpha_j y_j (k(x_j, x) + 1), alpha on the simplex.
 """
@@ -112,7 +112,7 @@ class DecisionFunctions:
         at_vertices: AtVertices | None = None,
         n_bytes: int | None = None,
     ) -> None:
-        """Find a compression that makes a pass over `n_rows` shorter, in `n_bytes` of memory.
+        """Find a compression that makes a reading over `n_rows` shorter, in `n_bytes` of memory.
 
         `sample` gives some of these rows and the test which of them stay open. The values at the
         vertices are computed if they are not given.
@@ -148,7 +148,7 @@ class DecisionFunctions:
         if self._single:
             sums = self._engine.symmetric_sum(self._z64, betas[0])
             values = (sums + betas[0].sum())[None]
-        else:  # one pass for all classifiers
+        else:  # one reading for all classifiers
             values = self.exact_values(self._z64).T
         error = float(self._engine.error_bound(self._z64, self._z64).max()) + self.rounding
         rounding = error + self.rounding * float(np.abs(values).max())

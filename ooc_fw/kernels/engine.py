@@ -162,7 +162,7 @@ class Engine:
     ) -> Float64Array:
         """sum_j weights_j k(x_i, z_j), shape (len(x),); (len(x), n) for weights (n, len(z)).
 
-        With `nearest`, the same pass finds the vertices with the largest kernel values.
+        With `nearest`, the same reading finds the vertices with the largest kernel values.
         """
         matrix, kernel_map = np.atleast_2d(weights), self.map_of(x)
         out = np.zeros((len(x), len(matrix)))

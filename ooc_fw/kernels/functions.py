@@ -351,7 +351,7 @@ def resolve_gamma(
     variance: Callable[[], float] | None = None,
     task: str = "classification",
 ) -> float:
-    """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a pass each.
+    """The number that `gamma` stands for; ``sigma2()`` and ``variance()`` may cost a reading each.
 
     "auto" is 1 / (2 sigma^2) for RBF, 1 / sigma^2 for polynomial, 1 / n_features for Laplacian and
     1 for other kernels; a "search" begins there. For novelty, RBF and Laplacian take

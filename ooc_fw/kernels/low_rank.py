@@ -30,11 +30,11 @@ _ROUNDS = 8  # rounds that add pivots; the search ends before if more pivots do 
 _MOST_BYTES = 384 << 20  # memory of a search without a limit: room for some 2,800 pivots
 _DEPENDENT = 1e-13  # rounding hides a smaller share of k~(z, z) outside the span
 _OVERHEAD = 1.2  # a pivot's kernel value serves two sums: its time over that of a vertex's value
-_WORTHWHILE = 0.75  # largest share of the time of a pass that the few vertices may take
+_WORTHWHILE = 0.75  # largest share of the time of a reading that the few vertices may take
 
 
 class PivotLimits(NamedTuple):
-    """Limits of the search for pivots: a small part of the time and memory of the pass."""
+    """Limits of the search for pivots: a small part of the time and memory of the reading."""
 
     step: int  # pivots in a round
     most: int  # pivots in all rounds
@@ -43,7 +43,7 @@ class PivotLimits(NamedTuple):
 
     @classmethod
     def of(cls, n_rows: int, n_vertices: int, n_bytes: int | None = None) -> PivotLimits | None:
-        """Limits for a pass over some rows, in `n_bytes` of memory; None if no search pays."""
+        """Limits for a reading of some rows, in `n_bytes` of memory; None if no search pays."""
         n_bytes = min(n_bytes or _MOST_BYTES, _MOST_BYTES)
         # There are three vertices to choose from for each pivot. The rows of `Pivots._shares`, one
         # for each pivot, take half of the memory, and three matrices of all pivots the other half.

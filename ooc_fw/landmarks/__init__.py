@@ -19,7 +19,7 @@ class LandmarkSolution(Work):
     landmarks: Rows | None  # (N, n_features); None: the N weights are of the columns
     beta: Float64Array  # (k, N)
     jitter: float
-    primal: Float64Array | None  # (k,), over all rows; None if no pass over all rows ended
+    primal: Float64Array | None  # (k,), over all rows; None if no reading of all rows ended
     dual: Float64Array | None  # (k,): lower bounds on the least P; None without a certificate
     certified_gap: Float64Array | None  # (k,): bounds on (P - D*) / P, from float64 kernel values
     sampled_gap: Float64Array | None  # (k,): the gaps from float32, or over the sample alone

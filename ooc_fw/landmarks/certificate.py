@@ -21,7 +21,7 @@ from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT64_UNIT
 from ooc_fw.landmarks.columns import AnySpan
 from ooc_fw.landmarks.newton import Point
-from ooc_fw.landmarks.passes import SpanProblem, dual_terms, slacks
+from ooc_fw.landmarks.readings import SpanProblem, dual_terms, slacks
 
 
 def certify_point(

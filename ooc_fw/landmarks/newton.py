@@ -22,7 +22,7 @@ from ooc_fw.data.parallel import row_slices
 from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array
 from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.columns import AnySpan, ColumnSpan
-from ooc_fw.landmarks.passes import BoolArray, Gradient, Passes, SpanProblem, add_to_hessian
+from ooc_fw.landmarks.readings import BoolArray, Gradient, Readings, SpanProblem, add_to_hessian
 from ooc_fw.landmarks.span import factorise
 
 
@@ -163,13 +163,13 @@ class Diagonal:
 
 def evaluate(
     span: AnySpan,
-    passes: Passes,
+    readings: Readings,
     b: Float64Array,
     *,
     exact: bool,
     before: Point | None = None,
 ) -> Point:
-    """Pass over all rows at weights `b`; `exact` with float64 kernel values.
+    """Reading of all rows at weights `b`; `exact` with float64 kernel values.
 
     Classifiers keep their numbers of the point `before` if their weights are the same.
     """
@@ -179,14 +179,14 @@ def evaluate(
     if before is not None and before.exact == exact:
         live = (b != before.b).any(axis=1)
     if before is None or live.all():
-        gradient = passes.gradient(b, exact=exact)
+        gradient = readings.gradient(b, exact=exact)
     elif not live.any():
         return before
     else:
-        gradient = passes.gradient(b[live], exact=exact, live=live).beside(before.gradient, live)
+        gradient = readings.gradient(b[live], exact=exact, live=live).beside(before.gradient, live)
     total, square, _, _ = gradient.terms
     moved = b
-    past = passes.problem.past
+    past = readings.problem.past
     if past is not None:
         moved = b - past.origin
         total = total - (gradient.u * past.origin).sum(axis=1)
@@ -207,7 +207,7 @@ class Newton:
 
     span: AnySpan
     ids: Int64Array  # (N,): row numbers of the landmarks in the source
-    passes: Passes
+    readings: Readings
     preconditioner: Preconditioner | Diagonal  # for a sample of the rows
     sample: Int64Array | None  # its row numbers; None for all rows: steps are solved directly
     stepped: bool = False  # whether it has taken a step
@@ -219,8 +219,8 @@ class Newton:
     def evaluate(
         self, b: Float64Array, *, exact: bool = False, before: Point | None = None
     ) -> Point:
-        """Pass over all rows at weights `b`; `exact` with float64 kernel values."""
-        return evaluate(self.span, self.passes, b, exact=exact, before=before)
+        """Reading of all rows at weights `b`; `exact` with float64 kernel values."""
+        return evaluate(self.span, self.readings, b, exact=exact, before=before)
 
     def minimise(
         self,
@@ -288,7 +288,7 @@ class Newton:
         if ((halved | near) & (there.primal <= point.primal)).all():
             return there, promised
         lengths = self._best_lengths(point, there)
-        # If the best length is far from 1, another gradient is worth its pass.
+        # If the best length is far from 1, another gradient is worth its reading.
         far = (lengths < (0.75 if exact else 0.5)) | (lengths > 1.5)
         if ((far | ~(there.primal <= point.primal)) & wanted).any():
             there = self.evaluate(point.b + lengths[:, None] * step, exact=exact, before=point)
@@ -312,7 +312,7 @@ class Newton:
         with r'(G + H)^-1 r at most a tenth. Returns d, and the gap times P for the end.
         """
         left = np.flatnonzero(wanted)  # classifiers whose systems are unsolved
-        active = self.passes.problem.inside(point.gradient.decisions)[:, left]
+        active = self.readings.problem.inside(point.gradient.decisions)[:, left]
         inside = active if self.sample is None else active[self.sample]
         # A new factor saves products, which read kernel values from memory: one takes the time of
         # 8 sums in a factor. Without products the factor has to be new.
@@ -333,7 +333,7 @@ class Newton:
         accepted = np.zeros(len(step))
         accepted[left] = 0.1 * rz
         for _ in range(50):  # at most so many products with the Hessian
-            product = self.passes.hessian_product(active, direction, exact=self.exact_products)
+            product = self.readings.hessian_product(active, direction, exact=self.exact_products)
             product += self.span.times(direction)
             length = _ratio(rz, (direction * product).sum(axis=1))
             step[left] += length * direction
@@ -357,7 +357,7 @@ class Newton:
 
     def _best_lengths(self, here: Point, there: Point) -> Float64Array:
         """Step lengths from `here` towards `there` with the least P, by the decisions at both."""
-        problem = self.passes.problem
+        problem = self.readings.problem
         step = there.b - here.b
         slope = (step * here.slope).sum(axis=1)
         curvature = (step * self.span.times(step)).sum(axis=1)

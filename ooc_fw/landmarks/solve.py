@@ -5,7 +5,7 @@
     take Newton steps over all rows with float32 kernel values, until the gap is small
     compute the gap with float64 kernel values; if it is too large, go on from that gradient
 
-The last pass is the certificate: a bound on the rounding is added to the gap. A run that begins
+The last reading is the certificate: a bound on the rounding is added to the gap. A run that begins
 with weights for all rows, from a checkpoint, needs no work on the sample.
 """
 
@@ -25,7 +25,7 @@ from ooc_fw.landmarks import LandmarkSolution, LandmarkStart, relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.columns import AnySpan, Columns, ColumnSpan
 from ooc_fw.landmarks.newton import Diagonal, Newton, Point, Preconditioner
-from ooc_fw.landmarks.passes import KeptValues, Passes, Past, SpanProblem
+from ooc_fw.landmarks.readings import KeptValues, Past, Readings, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Sample, Span, draw_by_loss, draw_random
 from ooc_fw.problem import Problem, relative_target
 from ooc_fw.solver.plan import Plan, Session, lend_workers
@@ -63,7 +63,7 @@ def solve_landmarks(
         try:
             return run.solve(to_optimum)
         finally:
-            vars(run).clear()  # the run refers to itself through its passes, which report to it
+            vars(run).clear()  # the run refers to itself through its readings, which report to it
 
 
 class _Run(Surroundings):
@@ -184,7 +184,7 @@ class _Run(Surroundings):
         assert self.warm is not None
         ids = np.arange(self.warm.n_past)
         part = self.problem.part(self.source.read(0, len(ids)), ids)
-        found = Passes(part, span.landmarks, None, self.report).gradient(b, exact=True)
+        found = Readings(part, span.landmarks, None, self.report).gradient(b, exact=True)
         _, square, _, _ = found.terms
         return Past(b - span.solve(found.u), 0.495 * (span.inverse_norm(found.u) + square))
 
@@ -249,26 +249,26 @@ class _Run(Surroundings):
             preconditioner = Diagonal(span, part)
         else:
             preconditioner = Preconditioner(span, part, in_part, self.report)
-        passes = Passes(part, span.landmarks, None, self.report, self.kept)
-        return Newton(span, self.sample.ids[places], passes, preconditioner, None)
+        readings = Readings(part, span.landmarks, None, self.report, self.kept)
+        return Newton(span, self.sample.ids[places], readings, preconditioner, None)
 
     def _over(self, newton: Newton, problem: SpanProblem, sample: Int64Array) -> Newton:
         """Newton's method on other rows, among which the sample has the numbers `sample`."""
         workers = self.workers if problem is self.problem else None
         # If the last rows needed no step, few products follow: kept kernel values would not pay.
         kept = self.kept if newton.stepped else None
-        passes = Passes(problem, newton.span.landmarks, workers, self.report, kept)
-        return Newton(newton.span, newton.ids, passes, newton.preconditioner, sample)
+        readings = Readings(problem, newton.span.landmarks, workers, self.report, kept)
+        return Newton(newton.span, newton.ids, readings, newton.preconditioner, sample)
 
     def _over_all_rows(self, newton: Newton) -> Newton:
         """Newton's method on all rows."""
-        if newton.passes.problem.n_rows == self.source.n_rows:
+        if newton.readings.problem.n_rows == self.source.n_rows:
             return replace(newton, stepped=False, exact_products=False)
         return self._over(newton, self.problem, self.sample.ids)
 
     def _begin(self, newton: Newton, b: Float64Array) -> Point:
         """The point at weights `b`, with which Newton's method begins."""
-        whole = newton.passes.problem.n_rows == self.source.n_rows
+        whole = newton.readings.problem.n_rows == self.source.n_rows
         self.progress.gap_scope = self.scope if whole else "sample"
         self.progress.sampled_gap = None
         point = newton.evaluate(b)
@@ -361,13 +361,13 @@ class _Run(Surroundings):
         if point.exact:
             return Status.CONVERGED if self._passes() else status
 
-        def passes() -> bool:
+        def reaches() -> bool:
             over = self._over_all_rows(newton)
             self.point = over.evaluate(point.b, exact=True)  # a Stop leaves those of the sample
             self.newton = over
             return self._passes()
 
-        return self.certify_late(status, passes)
+        return self.certify_late(status, reaches)
 
     def weights_so_far(self) -> LandmarkSolution:
         """A solution with the weights of the last point."""
@@ -377,7 +377,7 @@ class _Run(Surroundings):
         """The result of the run, which ends with a status."""
         newton, point = self.best
         primal = dual = gap = None
-        if newton.passes.problem.n_rows == self.source.n_rows and self.problem.past is None:
+        if newton.readings.problem.n_rows == self.source.n_rows and self.problem.past is None:
             primal = point.primal
             if point.exact:
                 primal, dual = certify_point(newton.span, point, self.problem)

@@ -13,7 +13,7 @@ is the L2-SVM of the Nystrom kernel k(x)' G^-1 k(x'). Every beta >= 0 is a point
 
 and the best multiple of beta has D* = (sum beta)^2 / (2 (u'G^-1 u + sum beta_i^2 / C_i)). For
 beta_i = C_i xi_i the vector Gb - u is the gradient of P, and P - D = 1/2 (Gb - u)' G^-1 (Gb - u):
-the pass that computes the gradient gives the gap.
+the reading that computes the gradient gives the gap.
 
 With the jitter, b'Gb is |w|^2 + jitter |b|^2: P and the gap belong to a slightly larger
 regularisation. Let P0 be P without that term. For other weights b' of the same landmarks
@@ -351,9 +351,9 @@ class Sample:
     ) -> Sample:
         """Draw a sample for `n_landmarks`, which contains the rows `wanted`.
 
-        It has 4 to 20 rows for each landmark, so that H takes 800 times as many products as a pass
-        has kernel values. The pool has at most a third of all rows. It is the sample itself if it
-        would have less than 1.5 times as many rows.
+        It has 4 to 20 rows for each landmark, so that H takes 800 times as many products as
+        a reading has kernel values. The pool has at most a third of all rows. It is the sample
+        itself if it would have less than 1.5 times as many rows.
         """
         n_rows = source.n_rows
         n_wanted = 0 if wanted is None else len(wanted)

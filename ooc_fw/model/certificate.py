@@ -20,7 +20,7 @@ from ooc_fw.landmarks import relative_gap
 from ooc_fw.landmarks.certificate import certify_point, exact_dual
 from ooc_fw.landmarks.columns import AnySpan, Columns, ColumnSpan
 from ooc_fw.landmarks.newton import evaluate
-from ooc_fw.landmarks.passes import Passes, SpanProblem
+from ooc_fw.landmarks.readings import Readings, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span
 from ooc_fw.model.machines import places_among
 from ooc_fw.model.partition import partition_classes
@@ -53,7 +53,7 @@ _SAME = 1e-9  # relative difference of two weights that may be rounding
 
 @dataclass(frozen=True)
 class ModelCertificate:
-    """The gap of a model, from a pass over its training rows."""
+    """The gap of a model, from a reading of its training rows."""
 
     gap_scope: str  # "all", "weighted" (other rows have weight 0) or "span": see `gap_scope_`
     classifiers: list[dict[str, Any]]  # numbers of each binary classifier, by name
@@ -209,8 +209,9 @@ def _certify_span(
         span = Span(Landmarks(engine, vectors, of_span.bias), model.jitter)
     source.check_unchanged()
     with borrow_workers(dask, engine.threads, here=1) as workers:
-        passes = Passes(of_span, span.landmarks, workers, lambda x: tell(round(x * source.n_rows)))
-        point = evaluate(span, passes, betas, exact=True)
+        n_rows = source.n_rows
+        readings = Readings(of_span, span.landmarks, workers, lambda x: tell(round(x * n_rows)))
+        point = evaluate(span, readings, betas, exact=True)
     source.check_unchanged()
     primal, dual = certify_point(span, point, of_span)
     # The file of an exact regression has a lower bound on the optimum over all rows. If only some

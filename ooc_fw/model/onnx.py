@@ -23,16 +23,36 @@ from ooc_fw.system.errors import InputError
 OPSET = 17  # version of the operators, from 2022
 
 
-def to_onnx(model: Trained) -> bytes:
-    """The bytes of the ONNX file of a model.
+def to_onnx(model: Any) -> bytes:
+    """Write a model as an ONNX graph, as ``ooc-fw export`` does.
 
-    The input ``X`` is float64, of shape (n_rows, n_features): rows before scaling. The outputs are
-    ``label``, ``decision`` as in `Model.decision_function`, and, if the model is calibrated,
-    ``probabilities`` of shape (n_rows, n_classes). The only output of a regression is
-    ``prediction``. Outputs for rows that are not finite are undefined. The metadata
-    ``feature_names`` and ``class_names`` are lists in JSON. InputError is raised if the package
-    onnx is missing, and for a model of more than 2 GB.
+    Parameters
+    ----------
+    model : Model or estimator
+        A trained model, or an estimator that has one.
+
+    Returns
+    -------
+    bytes
+        The content of an ONNX file. Its input ``X`` is float64, of shape (n_rows, n_features): rows
+        before scaling. The outputs are ``label``, ``decision`` as in `Model.decision_function`,
+        and, if the model gives probabilities, ``probabilities`` of shape (n_rows, n_classes). The
+        only output of a regression is ``prediction``. Outputs for rows that are not finite are
+        undefined. The metadata ``feature_names`` and ``class_names`` are lists in JSON.
+
+    Raises
+    ------
+    InputError
+        If the package onnx is missing, or if the model has more than 2 GB.
+
+    Examples
+    --------
+    >>> from ooc_fw import FrankWolfeSVC
+    >>> model = FrankWolfeSVC().fit([[0.0], [1.0]], ["no", "yes"])
+    >>> b"ooc-fw" in to_onnx(model)
+    True
     """
+    model = getattr(model, "model_", model)
     graph = _Graph()
     # The file holds all vectors with their weights, the scaling and the centre.
     numbers = (len(model.support_vectors) + 4) * (model.n_features + len(model.classifiers) + 1)

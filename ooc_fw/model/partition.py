@@ -1,4 +1,4 @@
-"""Partition of the rows of a source by class, in one pass: in RAM if they fit, else in files.
+"""Partition of the rows of a source by class, in one reading: in RAM if they fit, else in files.
 
 Each pair of classes then becomes a binary problem.
 """
@@ -90,7 +90,7 @@ def partition_classes(
 def _write_classes(
     problem: ClassificationProblem, rows: Sequence[Int64Array], folder: Path
 ) -> None:
-    """Write the rows of each class to a file of its own, in one pass."""
+    """Write the rows of each class to a file of its own, in one reading."""
     from ooc_fw.conversion.spool import RowBlock
     from ooc_fw.conversion.writer import DatasetWriter, Layout  # takes 6 ms, and is rarely needed
 

@@ -17,6 +17,7 @@ from ooc_fw.data.rows import CSRRows, Float64Array, Int64Array, Rows
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.sources import RowSource
 from ooc_fw.landmarks import LandmarkSolution, halves
+from ooc_fw.model.applying import AppliedRows, NewRows, apply_model
 from ooc_fw.model.file import content_of, read_model
 from ooc_fw.model.importance import SAMPLE_ROWS, Importance, importance_of
 from ooc_fw.model.machines import (
@@ -27,13 +28,7 @@ from ooc_fw.model.machines import (
     union_of_rows,
     worst_status,
 )
-from ooc_fw.model.prediction import (
-    decide,
-    format_of_table,
-    like_training,
-    rows_of_table,
-    without_value,
-)
+from ooc_fw.model.prediction import format_of_table, without_value
 from ooc_fw.model.trained import Trained
 from ooc_fw.options import COUNT, THREADS, Option
 from ooc_fw.system.errors import InputError
@@ -113,7 +108,13 @@ class Model(Trained):
         )
 
     def decision_function(
-        self, X: Any, *, threads: int = 1, dask: Any = None, labels_only: bool = False
+        self,
+        X: Any,
+        *,
+        threads: int = 1,
+        dask: Any = None,
+        labels_only: bool = False,
+        **reading: Any,
     ) -> Float64Array:
         """Decision values of all rows of `X`, with errors up to `DECISION_ACCURACY` if possible.
 
@@ -122,13 +123,16 @@ class Model(Trained):
 
         Parameters
         ----------
-        X : anything `ooc_fw.open_dataset` takes, or a table like the one the model was trained on
-            A frame, an Arrow table, or a path of CSV, Parquet or Arrow.
+        X : anything `ooc_fw.open_dataset` takes, LIBSVM text, or a table like that of training
+            A table is a frame, an Arrow table, or a path of CSV, Parquet or Arrow.
         threads, dask
             Where blocks are computed, see `ooc_fw.data.parallel.borrow_workers`. Tables are parsed
             in one process.
         labels_only : bool
             Whether only `class_places` uses the values; then fewer rows need float64.
+        **reading
+            How `X` is read: ``x_name`` and ``fill_missing`` as for `ooc_fw.open_dataset`;
+            ``zero_based`` for text and ``names`` for CSV, as in ``ooc-fw predict``.
 
         Returns
         -------
@@ -138,32 +142,27 @@ class Model(Trained):
             prediction. For the path of a converted file, values have the order of the rows before
             conversion; for an open source, the order of its `labels`.
         """
-        how: dict[str, Any] = {"labels_only": labels_only}
-        how["threads"] = THREADS.check("threads", threads)
+        dask = None if format_of_table(self, X) else dask
+        new = NewRows.of(X, threads=threads, dask=dask, like="the model", **reading)
         n = len(self.classifiers)
-        none = np.empty((0, n) if n > 1 else 0)
-        kind = format_of_table(self, X)
-        if kind:
-            blocks = (rows for _, rows in like_training(self, rows_of_table(self, X, kind)))
-            parts = decide(self, blocks, **how)
-            return np.concatenate([none, *parts])
-        with borrow_source(X, like=self.origin | {"label": "y"}) as source:
-            parts = decide(self, source, dask=dask, **how)
-            values = np.concatenate([none, *parts])
-            if X is not source and "row" in source.beside:
-                values = values[np.argsort(source.row_ids(0, source.n_rows), kind="stable")]
-            return values
+        none = AppliedRows(np.empty((0, n) if n > 1 else 0))
+        blocks = [none, *apply_model(self, new, labels_only=labels_only)]
+        values = np.concatenate([block.values for block in blocks])
+        if not isinstance(X, RowSource) and blocks[-1].row_ids is not None:
+            numbers = np.concatenate([block.row_ids for block in blocks[1:]])
+            values = values[np.argsort(numbers, kind="stable")]
+        return values
 
-    def predict(self, X: Any, *, threads: int = 1, dask: Any = None) -> npt.NDArray[Any]:
+    def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
         """Predicted classes, or numbers of a regression, for all rows; see `decision_function`."""
-        values = self.decision_function(X, threads=threads, dask=dask, labels_only=True)
+        values = self.decision_function(X, labels_only=True, **how)
         if self.task == "regression":
             return values
         return np.asarray(self.classes[self.class_places(values)])
 
-    def predict_proba(self, X: Any, *, threads: int = 1, dask: Any = None) -> Float64Array:
+    def predict_proba(self, X: Any, **how: Any) -> Float64Array:
         """Probability of each class for all rows of `X`; see `decision_function`."""
-        return self.probabilities(self.decision_function(X, threads=threads, dask=dask))
+        return self.probabilities(self.decision_function(X, **how))
 
     def class_places(self, decision_values: Float64Array) -> Int64Array:
         """Place in `classes` of the prediction for each row, from its decision values.
@@ -233,7 +232,7 @@ class Model(Trained):
         dask: Any = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> ModelCertificate:
-        """Certify the gap of the model by a pass over its training rows.
+        """Certify the gap of the model by a reading of its training rows.
 
         `X` has all training rows in their order, and `y` their labels or targets; None takes those
         in the file `X`. Landmark models that were trained with weights of rows need `penalties`:

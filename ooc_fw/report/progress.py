@@ -172,7 +172,7 @@ class EventLog:
 
     A ``progress`` event holds the state, the seconds since the log began, and the memory of the
     process in bytes. There are at most ten a second, and always one if phase, stage or certified
-    gap of a classifier change, or if a pass ends. If the file cannot be written, there is one
+    gap of a classifier change, or if a reading ends. If the file cannot be written, there is one
     warning and the run continues.
     """
 

@@ -106,7 +106,7 @@ def _of_one_run(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marks(events: Sequence[dict[str, Any]]) -> list[tuple[float, str]]:
-    """Times at which a stage begins, or a pass over all rows after those over a sample."""
+    """Times at which a stage begins, or a reading of all rows after those over a sample."""
     marks = []
     for before, event in pairwise(events):
         if event.get("stage", 1) > before.get("stage", 1):

@@ -1,7 +1,7 @@
 """The active set: vertices with weights, gradient and kernel block, and the moves of the weights.
 
 Weights are non-negative and sum to 1. Vertices of weight 0 may stay for a while: those that a
-certifying pass has found, or that a step has dropped. `prune` removes them.
+certifying reading has found, or that a step has dropped. `prune` removes them.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
                 take blocks of rows look at the active set alone after the first round)
             add the candidates to the active set; take a step
         compute the gradient of the active set anew in float64
-        certify with a pass over all rows                 (unless told not to)
-        if the certified gap is above the tolerance: add the violators that the pass found. If
+        certify with a reading of all rows                 (unless told not to)
+        if the certified gap is above the tolerance: add the violators that the reading found. If
             there are none, or the float64 gradient fails the test, rounding has misled training:
             train to a smaller gap, and after some rounds compute kernel values more precisely
     until certified, out of budget, or steps get nowhere, as at the limit of float64
@@ -18,7 +18,7 @@
 If the kernel values of the vertices will not fit into memory, rounds of blocks take the place of
 the inner loop (`ooc_fw.solver.blocks`), until the objective seems near enough to the best.
 
-A checkpoint can hold the weights between two iterations, and before a certifying pass.
+A checkpoint can hold the weights between two iterations, and before a certifying reading.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ _FEW_VERTICES = 1_000  # fewer of them say little of the number to come
 _MANY_VERTICES = 2_000  # with fewer of them, the last steps to a small gap cost little
 _SUPPORT_POWER = 0.9  # on noisy data vertices grow nearly as the rows that were seen
 _LEAST_FALL = 0.01  # share of the tolerance by which rho falls in a round that is of use
-_SURE = 0.7  # share of what a certificate allows at which an estimate is worth a pass
+_SURE = 0.7  # share of what a certificate allows at which an estimate is worth a reading
 _WALK_STEPS = 64  # most steps from one report to the next
-# Shares of the work that are done once looks have seen all rows, and before and after a pass.
+# Shares of the work that are done once looks have seen all rows, and before and after a reading.
 _AFTER_LOOKS = 0.6
 _BEFORE_PASS = 0.85
 _AFTER_PASS = 0.95
@@ -182,7 +182,7 @@ class _Loop(Run):
                 passed = self._iterate(last)
                 if passed:
                     progress.phase = Phase.CERTIFY
-                    self.save(now=self.options.certify)  # a pass may take long
+                    self.save(now=self.options.certify)  # a reading may take long
                 elif last:
                     return Status.MAX_ITER
 
@@ -198,15 +198,15 @@ class _Loop(Run):
             if passed and not self.options.certify:
                 return Status.SUPPORT_LIMIT if self.full else Status.SAMPLED
 
-            # 4. Certify the gap by a pass over all rows.
+            # 4. Certify the gap by a reading of all rows.
             certificate = self.certify(tolerance) if passed else None
             if certificate is not None and self._reached(certificate):
                 return Status.CONVERGED
             if certificate is not None and self.full:
                 return Status.SUPPORT_LIMIT
 
-            # 5. Train again, on the violators of the pass. If there are none, rounding has hidden a
-            #    violation: train to a smaller gap, later with more precise kernel values, too.
+            # 5. Train again, on the violators that were read. If there are none, rounding has
+            #    hidden a violation: train to a smaller gap, later with more precise kernel values.
             progress.phase = Phase.TRAIN
             if certificate is not None and self._add_violators(certificate, tolerance):
                 self.idle_rounds = 0
@@ -414,7 +414,7 @@ class _Loop(Run):
         return _BEFORE_PASS + (_AFTER_PASS - _BEFORE_PASS) * fraction
 
     def _add_violators(self, certificate: Certificate, tolerance: float) -> bool:
-        """Add the worst rows of a pass; False if none of them is surely a new violator."""
+        """Add the worst rows of a reading; False if none of them is surely a new violator."""
         worst = certificate.worst
         gap = certificate.certified_gap
         words = (

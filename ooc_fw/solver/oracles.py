@@ -35,7 +35,7 @@ from ooc_fw.system.memory import MemoryPlan
 
 _FIRST_BLOCK = 2048  # rows in the shortest block, unless few vertices are wanted
 LARGEST_BLOCK = 32768  # rows in the longest block
-_NEAR = (1.2, 1.5, 2.0, 3.0)  # each later pass takes rows whose margin is below the next of these
+_NEAR = (1.2, 1.5, 2.0, 3.0)  # a later reading takes rows whose margin is below the next of these
 _FEW_ROWS = 256  # steps keep the gradient of all rows if these are at most so many for each draw
 _KNOWN = 400  # about so many rows of a look take all vertices
 _NEAREST = 0.05  # added to all distances from pivots, since errors do not vanish at a pivot
@@ -91,7 +91,7 @@ class LMO(ABC):
         """Look at rows, and propose those with the least gradients if they beat the active set."""
 
     def retire(self) -> None:  # noqa: B027
-        """Leave the search to certifying passes, if they find more violators at once."""
+        """Leave the search to certifying readings, if they find more violators at once."""
 
 
 def nothing_outside(active: ActiveSet, n_scanned: int, exact: bool) -> Candidates:
@@ -179,7 +179,7 @@ class FewVertices:
 
     A look chooses the violators to train on, and estimates are enough for that. They come from
     `ooc_fw.kernels.low_rank`. In place of its bound they take the largest error on some rows of the
-    look. If a look misses a violator, the next certifying pass finds it.
+    look. If a look misses a violator, the next certifying reading finds it.
     """
 
     def __init__(self, memory: MemoryPlan) -> None:
@@ -258,9 +258,9 @@ class BlockLMO(SampledLMO):
     """Many violators at once, from blocks of rows that go through the source.
 
     A block has as many rows as are likely to hold the wanted violators. They are taken in the order
-    of the block: on noisy data the worst rows are outliers. Later passes take rows near the margin
-    only: first the nearest rows, then rows farther away, as long as that finds violators. In the
-    end, or after certifying passes have begun, the oracle looks at the active set only.
+    of the block: on noisy data the worst rows are outliers. Later readings take rows near the
+    margin only: first the nearest rows, then rows farther away, as long as that finds violators.
+    In the end, or after certifying readings have begun, the oracle looks at the active set only.
     """
 
     def __init__(
@@ -269,11 +269,11 @@ class BlockLMO(SampledLMO):
         if sampler.chunk_rows is None:  # the rows are in random order
             sampler = BlockSampler(source.n_rows)
         super().__init__(source, labels, sampler, memory.max_block)
-        self._unseen = self._source.n_rows  # rows that the first pass has not seen yet
+        self._unseen = self._source.n_rows  # rows that the first reading has not seen yet
         self._margins = np.zeros(self._unseen, dtype=np.float32)  # g / rho when a row was last seen
-        self._near = np.empty(0, dtype=np.int64)  # rows that the current later pass has not seen
-        self._n_passes = 0  # passes over rows near the margin
-        self._n_violators = self._n_rows = 0  # in the current later pass so far
+        self._near = np.empty(0, dtype=np.int64)  # rows that the current later reading has not seen
+        self._n_readings = 0  # readings of rows near the margin
+        self._n_violators = self._n_rows = 0  # in the current later reading so far
         self._share = 1.0  # share of violators in the last block
         self._few = FewVertices(memory)
 
@@ -302,19 +302,19 @@ class BlockLMO(SampledLMO):
         return np.asarray(labels * self._few.decisions(active, look)[of_rows])
 
     def _begin_pass_if_due(self) -> None:
-        """Begin another pass over rows near the margin if the last one found violators."""
-        rare = self._n_passes > 0 and self._n_violators < 0.005 * self._n_rows
-        if len(self._near) == 0 and self._n_passes < len(_NEAR) and not rare:
-            self._near = np.flatnonzero(self._margins < _NEAR[self._n_passes])
-            self._n_passes += 1
+        """Begin another reading of rows near the margin if the last one found violators."""
+        rare = self._n_readings > 0 and self._n_violators < 0.005 * self._n_rows
+        if len(self._near) == 0 and self._n_readings < len(_NEAR) and not rare:
+            self._near = np.flatnonzero(self._margins < _NEAR[self._n_readings])
+            self._n_readings += 1
             self._n_violators = self._n_rows = 0
 
     def _choose(
         self, row_ids: Int64Array, grads: Float64Array, request: Request, active: ActiveSet
     ) -> npt.NDArray[np.intp]:
         margins = grads / active.rho
-        # After the first pass a row counts as farther from the margin, and is seen less often.
-        self._margins[row_ids] = 1 + 8 * (margins - 1) if self._n_passes > 0 else margins
+        # After the first reading a row counts as farther from the margin, and is seen less often.
+        self._margins[row_ids] = 1 + 8 * (margins - 1) if self._n_readings > 0 else margins
         violators = np.flatnonzero(grads < request.threshold)
         self._n_violators += len(violators)
         self._n_rows += len(grads)
@@ -330,15 +330,15 @@ class BlockLMO(SampledLMO):
         return self._unseen <= 0
 
     def retire(self) -> None:
-        """Propose nothing more: certifying passes find the violators."""
+        """Propose nothing more: certifying readings find the violators."""
         self._unseen = 0
-        self._n_passes = len(_NEAR)
+        self._n_readings = len(_NEAR)
         self._near = self._near[:0]
         self._margins = self._margins[:0].copy()
 
 
 class FullLMO(LMO):
-    """The best of all rows, by a pass; rules that walk on all rows need no oracle."""
+    """The best of all rows, by a reading; rules that walk on all rows need no oracle."""
 
     def propose(self, active: ActiveSet, rng: np.random.Generator, request: Request) -> Candidates:
         grad = np.empty(self._source.n_rows)

@@ -188,7 +188,7 @@ def sizes_of(
 
 @contextmanager
 def lend_workers(session: Session, threads: int, source: RowSource) -> Iterator[Workers | None]:
-    """The workers for passes over the source; None: this process."""
+    """The workers for readings of the source; None: this process."""
     if session.dask is None:
         yield None
         return

@@ -18,7 +18,7 @@ from ooc_fw.certificate.sweep import (
     SupportWeights,
     certificate_of_all,
 )
-from ooc_fw.certificate.sweep import certify as make_pass
+from ooc_fw.certificate.sweep import certify as read_all
 from ooc_fw.data.rows import Float64Array, Int64Array, take_rows
 from ooc_fw.data.sources import iter_blocks
 from ooc_fw.data.views import cached
@@ -68,7 +68,7 @@ class Run(Surroundings):
         probe = self.source.take(self.sampler.sample(few_rows(self.source, 1024), draws))
         arithmetic = choose_arithmetic(problem.kernel, probe)
         self.engine = stack.enter_context(Engine(problem.kernel, threads, arithmetic))
-        # They make passes over the data; None: this process does.
+        # They make readings of the data; None: this process does.
         self.workers = stack.enter_context(lend_workers(session, threads, self.source))
         self.rows = cached(self.source, memory.row_cache)
         kernel_rows = KernelRows(
@@ -217,9 +217,9 @@ class Run(Surroundings):
         return np.sort(np.concatenate(chosen)).astype(np.int64)
 
     def certify(self, tolerance: float) -> Certificate:
-        """Certify by a pass over all rows; Stop is raised if it would end too late.
+        """Certify by a reading of all rows; Stop is raised if it would end too late.
 
-        There is no pass if all rows are vertices: their gradients are known.
+        There is no reading if all rows are vertices: their gradients are known.
         """
         active = self.active
         self.interrupt.defer()
@@ -235,7 +235,7 @@ class Run(Surroundings):
         return certificate
 
     def _pass(self, tolerance: float) -> Certificate:
-        """Certify by a pass over the rows."""
+        """Certify by a reading of the rows."""
         active = self.active
         memory = self.plan.memory
         support = active.support
@@ -260,7 +260,7 @@ class Run(Surroundings):
         effort = PivotLimits.of(n_rows, len(support), memory.kernel_values)
         lends = memory.limit is not None and effort is not None
         with active.kernel_rows_lent(if_=lends):
-            certificate = make_pass(
+            certificate = read_all(
                 self.problem, self.engine, weights, search, on_rows, self.workers
             )
         self.progress.sweep_fraction = None

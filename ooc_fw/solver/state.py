@@ -130,7 +130,7 @@ class SolverState:
     bytes_read: int = 0  # bytes of these rows, as held in memory
     kernel_evaluations: int = 0  # kernel values that were computed
     elapsed_s: float = 0.0  # seconds since its run began
-    sweep_fraction: float | None = None  # done share of the current pass over the data, 0 to 1
+    sweep_fraction: float | None = None  # done share of the current reading of the data, 0 to 1
     # Number of steps of each kind.
     steps: dict[StepKind, int] = field(default_factory=lambda: dict.fromkeys(StepKind, 0))
 
@@ -152,7 +152,7 @@ class SolverState:
 
 
 Callback: TypeAlias = Callable[[SolverState], bool | None]
-"""A function that is called after at most 64 steps, after each block of a pass over the data, and
+"""A function that is called after at most 64 steps, after each block of a reading of the data, and
 after each certificate, with the new `certified_gap`. It returns False to end the run."""
 
 
@@ -162,14 +162,14 @@ class Work:
 
     iterations: int  # steps of the method
     kernel_evaluations: int  # kernel values that were computed
-    passes: float  # kernel evaluations divided by rows times support vectors or landmarks
+    work: float  # kernel evaluations divided by rows times support vectors or landmarks
     rows_read: int  # rows read from the source, each time that they were read
     bytes_read: int  # their bytes, as held in memory
     seconds: float  # from the beginning of the run to its end
 
     def __repr__(self) -> str:
         status: Any = getattr(self, "status", "work")
-        counts = f"{self.iterations} iterations, {self.passes:.3g} passes"
+        counts = f"{self.iterations} iterations, work {self.work:.3g}"
         return f"{type(self).__name__}({status}, {counts}, {self.seconds:.3g} s)"
 
     @classmethod
@@ -178,7 +178,7 @@ class Work:
         return Work(
             iterations=progress.iteration,
             kernel_evaluations=progress.kernel_evaluations,
-            passes=progress.kernel_evaluations / (n_rows * n_vertices),
+            work=progress.kernel_evaluations / (n_rows * n_vertices),
             rows_read=progress.rows_read,
             bytes_read=progress.bytes_read,
             seconds=progress.elapsed_s,

@@ -97,11 +97,11 @@ class Deadline:
         return self.limited and self.left() <= share * self.max_time
 
     def allows_pass(self, seconds: float = 0.0) -> bool:
-        """Whether a pass that takes `seconds` more will end in time, or soon after."""
+        """Whether a reading that takes `seconds` more will end in time, or soon after."""
         return seconds <= self.left() + 0.1 * self.max_time
 
     def pass_is_late(self, seconds: float, fraction: float) -> bool:
-        """Whether a pass that has done `fraction` of its work in `seconds` will end too late."""
+        """Whether a reading that has done `fraction` of its work in `seconds` will end too late."""
         rest = seconds / fraction * (1 - fraction)
         return seconds >= 0.02 * self.max_time and not self.allows_pass(rest)
 
@@ -110,8 +110,8 @@ class Deadline:
 class Session:
     """What a run has beside the problem and the options: callbacks, workers, time, files."""
 
-    callbacks: Sequence[Callback] = ()  # called after steps and after each block of a pass
-    # Workers for the blocks of a pass, see `data.parallel.borrow_workers`. None: this process,
+    callbacks: Sequence[Callback] = ()  # called after steps and after each block of a reading
+    # Workers for the blocks of a reading, see `data.parallel.borrow_workers`. None: this process,
     # which always takes the steps itself. The numbers are the same to the last bit.
     dask: Any = None
     # Reading of `time.perf_counter` from which `max_time` counts.
@@ -235,16 +235,16 @@ class Surroundings(ABC):
             self.interrupt.noted = interrupt.args[0] if interrupt.args else None
             return Status.INTERRUPTED
 
-    def certify_late(self, status: Status, passes: Callable[[], bool]) -> Status:
+    def certify_late(self, status: Status, reaches: Callable[[], bool]) -> Status:
         """Certify the weights of a run that stopped early, if there is time; the final status.
 
-        `passes` makes the pass over the rows, and tells whether the gap is within the tolerance.
+        `reaches` reads all rows, and tells whether the gap is within the tolerance.
         """
         in_time = self.deadline.allows_pass()
         if not self.options.certify or status.was_asked_for or not in_time:
             return status
         self.progress.phase = Phase.CERTIFY
-        return self.status_of(lambda: Status.CONVERGED if passes() else status)
+        return self.status_of(lambda: Status.CONVERGED if reaches() else status)
 
     def save(self, *, now: bool = False) -> None:
         """Write a checkpoint if the run has one and it is due, or `now`."""

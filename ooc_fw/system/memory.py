@@ -51,7 +51,7 @@ class Workload:
 
     n_rows: int
     decoded_bytes: int  # bytes of all rows in memory
-    block_bytes: int  # most bytes in a block of rows of a pass
+    block_bytes: int  # most bytes in a block of rows of a reading
     block_rows: int = 0  # number of rows in one look of a step
     least_rows: int = 0  # fewest rows in a look if memory is short
     n_features: int = 1
@@ -239,7 +239,7 @@ def plan_columns(work: Workload, limit: int | None, available: int, threads: int
     each = work.columns(2) - needed
     threads = min(threads, 1 + (budget - needed) // each)
     others = work.columns(threads)
-    # A run takes a hundred passes or more, so that it keeps all rows if they fit.
+    # A run takes a hundred readings or more, so that it keeps all rows if they fit.
     row_cache = work.cacheable * work.decoded_bytes
     if row_cache > budget - others:
         row_cache = 0

@@ -78,9 +78,9 @@ about as long as landmarks may take. Six rounds of blocks compute these kernel v
 SAMPLE_ROWS = 2_000, 8_000
 """Rows of the samples; the second sample is solved only if the first one does not decide."""
 
-_PASS_VALUES = 6e9  # most kernel values in a pass, unless the user asks for more
+_READING_VALUES = 6e9  # most kernel values in a reading, unless the user asks for more
 _FIRST_LANDMARKS = 500  # of the first model, if the number of landmarks doubles
-_FIRST_VALUES = 1e8  # most kernel values in a pass for this first model
+_FIRST_VALUES = 1e8  # most kernel values in a reading for this first model
 _TRIAL_TIME = 0.07  # share of a time limit that all trials may take, beside those of gamma
 _TIME_WITHOUT_GAMMA = 0.1  # the same share if there are too many classes for a search of gamma
 _SAMPLE_TOL = 1e-2  # relative gap of models of samples
@@ -136,7 +136,7 @@ def _landmark_memory(work: Workload, options: TrainOptions, fewest: int, most: i
 
 def _usual_landmarks(work: Workload) -> int:
     """Number of landmarks if time and memory suffice."""
-    most = min(LANDMARKS, int(_PASS_VALUES / work.n_rows))
+    most = min(LANDMARKS, int(_READING_VALUES / work.n_rows))
     return min(max(START_ROWS, most), work.n_rows)
 
 

@@ -216,7 +216,7 @@ def describe(fit: Fit) -> dict[str, Any]:
         "kernel_evaluations": evaluations,
         "rows_read": first.rows_read if alone else source.rows_read,
         "bytes_read": first.bytes_read if alone else source.bytes_read,
-        "passes": evaluations / (source.n_rows * n_support),
+        "work": evaluations / (source.n_rows * n_support),
         "choice": fit.plan.kind or None,
     }
     if fit.problem.probability:

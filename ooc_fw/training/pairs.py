@@ -2,7 +2,7 @@
 
 The predicted class is the one with the most votes of classifiers, see `ooc_fw.model.machines`.
 
-A pair with few rows needs no samples, no active set and no passes over a file. All its rows are
+A pair with few rows needs no samples, no active set and no readings of a file. All its rows are
 vertices, and kernel values are float64, so that the last gradient also gives the certificate.
 Several pairs are trained at once, one on each thread, if memory has room for their kernel values.
 
@@ -350,7 +350,7 @@ class _Training:
             steps=dict.fromkeys(StepKind, 0)
             | {StepKind.CORRECTIVE: n_rounds, StepKind.DROP: drops},
             kernel_evaluations=evaluations,
-            passes=evaluations / (m * len(support)),
+            work=evaluations / (m * len(support)),
             rows_read=m,
             bytes_read=rows_bytes(first.rows.values) + rows_bytes(second.rows.values),
             seconds=time.perf_counter() - started,

@@ -15,7 +15,7 @@ for each chunk of rows
     label the landmarks by the model; they share the number of earlier rows as their weights
     train on them and the rows of the chunk; without the chunk the weights would stay as they are
 
-So the landmarks only tell how firmly earlier rows hold the weights: `ooc_fw.landmarks.passes.Past`.
+So the landmarks only tell how firmly earlier rows hold the weights (`landmarks.readings.Past`).
 One half of them are random rows, and the other half come from around the margin. About twice as
 many of them as of all rows hold the weights, so that their weights are halved.
 """
@@ -335,7 +335,7 @@ class SpanStream(Stream):
 
         `values` are the decision values of the landmarks so far and of the new rows.
         """
-        from ooc_fw.landmarks.passes import SpanProblem  # imports SciPy, which takes 0.1 s
+        from ooc_fw.landmarks.readings import SpanProblem  # imports SciPy, which takes 0.1 s
         from ooc_fw.landmarks.span import draw_by_loss
 
         n_past = len(before.rows)

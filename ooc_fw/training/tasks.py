@@ -22,7 +22,7 @@ the spread of the targets. This changes neither C nor the model:
 
 min 1/2 (|w|^2 + b^2) + 1/2 sum_i C_i xi_i^2,   xi_i = max(0, |y_i - w.phi(x_i) - b| - epsilon)
 
-With epsilon 0 it is kernel ridge regression. Passes, steps and certificate are those of landmark
+With epsilon 0 it is kernel ridge regression. Readings, steps and certificate are those of landmark
 models. Any beta >= 0, with the signs s_i of the residuals, bounds the optimum from below by
 
 D(beta) = sum_i beta_i (s_i y_i - epsilon) - 1/2 u'G^-1 u - 1/2 sum_i beta_i^2 / C_i.

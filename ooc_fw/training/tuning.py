@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_fw.conversion.convert import read_grouping
 from ooc_fw.data.encoded import hold_out
 from ooc_fw.data.offsets import without_offsets
-from ooc_fw.data.opening import read_groups
 from ooc_fw.data.rows import AnyArray, Int64Array
 from ooc_fw.data.sources import RowSource
 from ooc_fw.data.views import SubsetSource, cached, draw_parts
@@ -218,7 +218,7 @@ def tune(
     data, labels
         As for `ooc_fw.open_dataset`; nothing is loaded whole.
     groups
-        As for `ooc_fw.train_test_split`: rows of one group do not judge a model of others of it.
+        As for `ooc_fw.split`: rows of one group do not judge a model of others of it.
     callbacks, say
         `callbacks` are as for `ooc_fw.solve`; `say` gets a sentence for each sample and candidate.
     **options
@@ -250,7 +250,7 @@ def tune(
     given = ModelOptions(**own, kernel="linear")
     with borrow_source(data, labels) as opened:
         source = without_offsets(opened, *wanted.kernels)
-        _, grouped = read_groups(opened, groups)
+        _, grouped = read_grouping(opened, groups)
         return _Search(source, given, wanted, grouped, callbacks, say).run()
 
 

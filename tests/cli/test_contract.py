@@ -20,7 +20,7 @@ JUDGED = "accuracy balanced_accuracy classes macro confusion n_rows"
 COSTS = "seconds peak_rss_bytes model"
 TRAINED = f"""status task kind method lmo kernel gamma C tol stopping n_rows n_features n_support
 objective rho sampled_gap certified_gap pair_gap gap_scope primal dual n_weighted choice iterations
-kernel_evaluations passes rows_read bytes_read {COSTS}"""
+kernel_evaluations work rows_read bytes_read {COSTS}"""
 
 
 class Example(NamedTuple):
@@ -257,7 +257,7 @@ def test_an_output_has_no_default_name_beside_a_pipe(ooc_fw, here, command):
 
 
 # From run to run, and what other processes read and compute, which is not counted.
-UNEQUAL = {*"seconds peak_rss_bytes model bytes_read rows_read kernel_evaluations passes".split()}
+UNEQUAL = {*"seconds peak_rss_bytes model bytes_read rows_read kernel_evaluations work".split()}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset, train_test_split
-from ooc_fw.conversion.writer import split
+from ooc_fw.conversion.writer import write_parts
 from ooc_fw.data.opening import draw_test_rows
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
@@ -210,7 +210,7 @@ def test_a_split_takes_few_bytes_for_each_row(tmp_path):
     with open_dataset(tmp_path / "d.h5") as source:
         tracemalloc.start()
         test_rows = draw_test_rows(source, 0.3, 0, stratify=True)
-        split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        write_parts(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 50 * n + 40e6

@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics
 
 from ooc_fw import load_model, open_dataset
-from ooc_fw.cli.evaluate import class_measures
+from ooc_fw.model.evaluation import class_measures
 
 
 @pytest.fixture

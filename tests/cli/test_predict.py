@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset
-from ooc_fw.cli.applying import AppliedRows
 from ooc_fw.cli.predict import in_order
+from ooc_fw.model.applying import AppliedRows
 
 BOTH = ("--decision", "--probability")
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conversion.converted import Contents, convert_files, read
+from ooc_fw import convert
+from tests.conversion.converted import Contents, read
 
 
 @pytest.fixture
@@ -17,8 +18,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[Any, Contents]]:
         if isinstance(inputs, str):
             (tmp_path / "data.csv").write_text(inputs, encoding="utf-8")
             inputs = tmp_path / "data.csv"
-        inputs = inputs if isinstance(inputs, list) else [inputs]
-        report = convert_files(inputs, tmp_path / output, **{"shuffle": False, **options})
+        report = convert(inputs, tmp_path / output, **{"shuffle": False, **options})
         return report, read(tmp_path / output)
 
     return run

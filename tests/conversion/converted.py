@@ -9,10 +9,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import feather, parquet
 
-from ooc_fw.conversion.convert import convert
 from ooc_fw.data.rows import CSRRows
 from ooc_fw.data.scaling import Scaling
-from ooc_fw.options import ConvertOptions
 
 Y = {"label": "y"}
 
@@ -44,11 +42,6 @@ def read(path: Path) -> Contents:
             X = rows.toarray()
         arrays = [None if name not in file else file[name][...] for name in ("y", "row", "mean")]
         return Contents(X[...], *arrays, dict(file.attrs), Scaling.read(file))
-
-
-def convert_files(inputs: Any, output: Any, **options: Any) -> Any:
-    """Convert tables or text, with fields of `ConvertOptions`, and return the report."""
-    return convert(inputs, output, ConvertOptions(**options))
 
 
 def write_table(path: Path, columns: Any) -> Path:

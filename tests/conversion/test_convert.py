@@ -11,13 +11,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
-from ooc_fw.conversion.convert import convert
+from ooc_fw import convert
 from ooc_fw.conversion.spool import shuffle_keys
 from ooc_fw.data.opening import open_dataset
 from ooc_fw.data.views import ScaledSource
-from ooc_fw.options import SCALINGS, ConvertOptions
+from ooc_fw.options import SCALINGS
 from tests.conftest import libsvm_lines
-from tests.conversion.converted import convert_files, read
+from tests.conversion.converted import read
 from tests.support.contracts import to_dense
 
 TRAIN = "+1 1:1 2:4 4:8\n-1 1:2 3:0.5\n+1 1:3 2:2\n-1 1:4\n"
@@ -60,7 +60,7 @@ def test_text_to_file_equals_the_in_memory_answer(tmp_path_factory, raw, kind, h
     text, out = folder / "data.txt", folder / "out.h5"
     text.write_text(libsvm_lines(raw, labels))
     dense = dense or kind in ("minmax", "standard")
-    convert_files([text], out, scale=kind, **how, shuffle=shuffle, dense=dense)
+    convert([text], out, scale=kind, **how, shuffle=shuffle, dense=dense)
     contents = read(out)
     order = sorted(contents.row) if shuffle else contents.row.tolist()
     assert order == list(range(len(raw)))
@@ -141,7 +141,7 @@ def test_rows_keep_their_numbers_if_others_lack_a_label(tmp_path, monkeypatch, k
         lines = [f"{a},{b},{'' if c != c else c}" for (a, b), c in zip(X, y, strict=True)]
         (tmp_path / "X.csv").write_text("\n".join(["a,b,y", *lines, ""]))
         options["label"] = "y"
-    convert([tmp_path / f"X.{kind}"], tmp_path / "d.h5", ConvertOptions(**options))
+    convert(tmp_path / f"X.{kind}", tmp_path / "d.h5", **options)
     with open_dataset(str(tmp_path / "d.h5")) as source:
         assert source.row_ids(0, 5).tolist() == [1, 2, 4, 7, 8]
         assert source.n_input == 10

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from ooc_fw import convert
 from ooc_fw.system.errors import InputError
-from tests.conversion.converted import Y, convert_files, write_npy, write_table
+from tests.conversion.converted import Y, write_npy, write_table
 
 # Training files of the option `like`, made when they are named.
 TRAINED = {
@@ -212,12 +213,12 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message
     for name, text in OTHER_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    convert_files(["old.txt"], "out.h5")
+    convert(["old.txt"], "out.h5")
     write_npy(tmp_path / "y.npy", np.array([b"caf\xc3\xa9", b"caf\xe9"]))
     if options.get("like") in TRAINED:
         text, how = TRAINED[options["like"]]
         (tmp_path / "training").write_text(text)
-        convert_files(["training"], options["like"], **how)
+        convert(["training"], options["like"], **how)
     if isinstance(given, str | bytes):
         (tmp_path / "data").write_bytes(given if isinstance(given, bytes) else given.encode())
         given = ["data"]
@@ -229,5 +230,5 @@ def test_what_cannot_be_converted(tmp_path, monkeypatch, given, options, message
         given = [given(tmp_path)]
     before = files_in(tmp_path)
     with pytest.raises(InputError, match=message):
-        convert_files(given, "out.h5", **options)
+        convert(given, "out.h5", **options)
     assert files_in(tmp_path) == before

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from ooc_fw import FrankWolfeSVC, tune
+from ooc_fw import FrankWolfeSVC, convert, tune
 from ooc_fw.conversion.spool import shuffle_keys
-from ooc_fw.conversion.writer import split
+from ooc_fw.conversion.writer import write_parts
 from ooc_fw.data.encoded import FOLDS, PRIOR_ROWS, hold_out
 from ooc_fw.data.opening import draw_test_rows, open_dataset
 from ooc_fw.system.errors import InputError
-from tests.conversion.converted import Y, convert_files, read
+from tests.conversion.converted import Y, read
 from tests.support.methods import grid
 
 
@@ -60,9 +60,9 @@ def test_values_are_those_of_the_definition(tmp_path, labels, shuffle):
     ]
     options = {"target_encode": ["c", "d"], "seed": 3, "shuffle": shuffle, "dense": True}
     options |= {"task": "regression" if targets else "classification", "missing_labels": "drop"}
-    convert_files(paths, tmp_path / "o.h5", **Y, **options)
+    convert(paths, tmp_path / "o.h5", **Y, **options)
     new = write(tmp_path / "n.csv", [("new", "w1", 0, labels[0])])
-    report = convert_files([new], tmp_path / "n.h5", like=tmp_path / "o.h5")
+    report = convert([new], tmp_path / "n.h5", like=tmp_path / "o.h5")
     assert "column 'c': 1 of 1 rows have a category that" in "".join(report.notes)
     found, new = read(tmp_path / "o.h5"), read(tmp_path / "n.h5")
     y, classes = np.array([row[3] for row in rows]), sorted({*labels})
@@ -86,12 +86,12 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
     path = write(tmp_path / "t.csv", rows)
     options = {"target_encode": ["c", "d"], "dense": not sparse, "task": task}
     options |= {"scale": "maxabs" if sparse else "standard", "seed": 3, "shuffle": shuffle}
-    convert_files([path], tmp_path / "o.h5", **Y, **options)
+    convert([path], tmp_path / "o.h5", **Y, **options)
     y = np.array([row[3] for row in rows])
     targets = y[:, None] if task == "regression" else (y == 2)[:, None] * 1.0
     with open_dataset(tmp_path / "o.h5") as source:
         test_rows = draw_test_rows(source, 0.3, 1, stratify=False)
-        split(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        write_parts(source, test_rows, [tmp_path / "a.h5", tmp_path / "b.h5"])
         parts = hold_out(source, test_rows)
         blocks = [part.read(0, part.n_rows) for part in parts]
         blocks = [block.toarray() if sparse else block for block in blocks]
@@ -113,10 +113,10 @@ def test_held_out_rows_are_encoded_as_if_they_were_new(tmp_path, task, shuffle, 
 def test_rows_that_lack_a_class_of_the_encoding_are_not_held_out(tmp_path):
     rows = made(labels=(0, 1, 2))
     path = write(tmp_path / "t.csv", rows)
-    convert_files([path], tmp_path / "o.h5", **Y, target_encode=["c"], drop=["d"], shuffle=False)
+    convert([path], tmp_path / "o.h5", **Y, target_encode=["c"], drop=["d"], shuffle=False)
     of_class = np.flatnonzero([row[3] == 1 for row in rows])
     with open_dataset(tmp_path / "o.h5") as source:
-        split(source, of_class, [tmp_path / "a.h5", tmp_path / "b.h5"])
+        write_parts(source, of_class, [tmp_path / "a.h5", tmp_path / "b.h5"])
     with open_dataset(tmp_path / "a.h5") as source:
         assert source.read(0, 5).shape == (5, 3)
         with pytest.raises(InputError, match="has features of other classes"):
@@ -133,7 +133,7 @@ def test_random_labels_are_not_told_by_rows_held_out(tmp_path):
     rows = [(city, 0, city, rng.integers(2)) for city in rng.integers(300, size=3000).tolist()]
     options = {"target_encode": ["c"], "drop": ["d"], "scale": "standard"}
     data = tmp_path / "o.h5"
-    convert_files([write(tmp_path / "t.csv", rows)], data, **Y, **options)
+    convert([write(tmp_path / "t.csv", rows)], data, **Y, **options)
     noise = 0.05  # three standard errors of a thousand rows; with the leak the AUC is 0.57 to 0.6
     with open_dataset(data) as source:
         once, held = hold_out(source, draw_test_rows(source, 0.3, 0, stratify=False))

@@ -20,8 +20,7 @@ import json, os, re, sys
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # another one may keep what was freed
 from pathlib import Path
 from ooc_fw.conversion import readers, spool
-from ooc_fw.conversion.convert import convert
-from ooc_fw.options import ConvertOptions
+from ooc_fw import convert
 
 readers.BLOCK_BYTES = 1 << 18
 spool.BUCKET_BYTES = 1 << 19
@@ -30,7 +29,7 @@ for name, options in json.loads(sys.argv[2]):
         peaks = []
         for size in ("small", "large"):
             path = Path(sys.argv[1], f"{size}-{name}")
-            convert([path], path.with_suffix(".h5"), ConvertOptions(**options))
+            convert(path, path.with_suffix(".h5"), **options)
             status = Path("/proc/self/status").read_text()
             peaks.append(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)
         print(name, *peaks, flush=True)

@@ -6,11 +6,11 @@ import pytest
 import scipy.sparse
 from sklearn.preprocessing import Normalizer
 
-from ooc_fw import FrankWolfeSVC, InputError, load_model, open_dataset
+from ooc_fw import FrankWolfeSVC, InputError, convert, load_model, open_dataset
 from ooc_fw.conversion.verify import verify_file
-from ooc_fw.conversion.writer import split
+from ooc_fw.conversion.writer import write_parts
 from ooc_fw.data.scaling import Scaling
-from tests.conversion.converted import convert_files, write_npy
+from tests.conversion.converted import write_npy
 from tests.support.contracts import to_dense
 from tests.support.methods import grid
 
@@ -75,18 +75,18 @@ def test_rows_and_facts_equal_those_of_float32(tmp_path, monkeypatch, dtype, opt
             inputs = [write_npy(tmp_path / f"{name}.npy", X.astype(kind))]
             inputs_of = {"labels": write_npy(tmp_path / "y.npy", y)}
         files[name] = tmp_path / f"{name}.h5"
-        convert_files(inputs, files[name], **inputs_of, **options)
+        convert(inputs, files[name], **inputs_of, **options)
         later = write_npy(tmp_path / "later.npy", (X[:50] // 2).astype(kind))
-        convert_files([later], tmp_path / f"{name}_later.h5", like=files[name])
+        convert([later], tmp_path / f"{name}_later.h5", like=files[name])
         with open_dataset(files[name]) as source:
             parts = [tmp_path / f"{name}_{part}.h5" for part in ("train", "test")]
-            split(source, np.arange(0, 500, 3), parts)
+            write_parts(source, np.arange(0, 500, 3), parts)
     assert stored(files["narrow"]) == np.dtype(dtype).newbyteorder("=")
     assert stored(files["wide"]) == np.float32
     for part in ("", "_later", "_train", "_test"):
         narrow, wide = (tmp_path / f"{name}{part}.h5" for name in ("narrow", "wide"))
         assert stored(narrow) == stored(files["narrow"])
-        assert verify_file(narrow) == []
+        verify_file(narrow)
         np.testing.assert_array_equal(rows_of(narrow), rows_of(wide))
         with open_dataset(narrow) as one, open_dataset(wide) as other:
             assert one.scaling.same_as(other.scaling)
@@ -102,10 +102,10 @@ def test_parts_have_the_labels_that_are_given(tmp_path):
     X, y = counts()
     inputs = [write_npy(tmp_path / "X.npy", X.astype(np.uint8))]
     labels = write_npy(tmp_path / "y.npy", y)
-    convert_files(inputs, tmp_path / "X.h5", labels=labels, scale="standard")
+    convert(inputs, tmp_path / "X.h5", labels=labels, scale="standard")
     others = 5 + np.arange(len(y)) % 3
     with open_dataset(tmp_path / "X.h5", others) as source:
-        split(source, np.arange(100), [tmp_path / "train.h5", tmp_path / "test.h5"])
+        write_parts(source, np.arange(100), [tmp_path / "train.h5", tmp_path / "test.h5"])
         expected = source.labels(0, 500)
     for part, own in (("test", expected[:100]), ("train", expected[100:])):
         with open_dataset(tmp_path / f"{part}.h5") as found:
@@ -118,7 +118,7 @@ def test_the_file_is_as_small_as_its_input(tmp_path):
         X, _ = counts(4000, 784, share=share)
         inputs = write_npy(tmp_path / "X.npy", X.astype(np.uint8))
         y = write_npy(tmp_path / "y.npy", np.arange(4000) % 2)
-        report = convert_files([inputs], tmp_path / "X.h5", labels=y, scale="maxabs")
+        report = convert([inputs], tmp_path / "X.h5", labels=y, scale="maxabs")
         assert report.sparse == is_sparse
         # Beside the rows are labels and their numbers; the last chunk is stored whole.
         extra = 4000 * 16 + (600 << 10)
@@ -139,7 +139,7 @@ def test_types_that_do_not_stay(tmp_path):
             with h5py.File(name.with_suffix(".h5"), "w") as file:
                 file["X"] = np.load(name)
                 file["y"] = np.ones(len(X))
-        convert_files([one.with_suffix(".h5") for one in inputs], tmp_path / "o.h5", **options, **y)
+        convert([one.with_suffix(".h5") for one in inputs], tmp_path / "o.h5", **options, **y)
         assert stored(tmp_path / "o.h5") == expected
 
 
@@ -148,7 +148,7 @@ def test_a_model_divides_raw_rows(tmp_path):
     X, y = counts()
     raw = write_npy(tmp_path / "X.npy", X.astype(np.float32))
     labels = write_npy(tmp_path / "y.npy", y)
-    report = convert_files([raw], tmp_path / "X.h5", labels=labels, normalize=True)
+    report = convert([raw], tmp_path / "X.h5", labels=labels, normalize=True)
     assert "4 rows hold only zeros; --normalize leaves them so" in report.notes
     FrankWolfeSVC(C=5, random_state=0).fit(tmp_path / "X.h5").model_.save(tmp_path / "m.model")
     model = load_model(tmp_path / "m.model")
@@ -163,9 +163,9 @@ def test_a_model_divides_raw_rows(tmp_path):
         order = source.row_ids(0, 500)  # a certificate needs the rows in the order of training
     gap = model.certify(X[order].astype(np.float32), y[order]).certified_gap
     assert gap == model.certify(tmp_path / "X.h5").certified_gap
-    convert_files([raw], tmp_path / "like.h5", like=tmp_path / "X.h5")
+    convert([raw], tmp_path / "like.h5", like=tmp_path / "X.h5")
     np.testing.assert_array_equal(rows_of(tmp_path / "like.h5")[order], rows_of(tmp_path / "X.h5"))
-    convert_files([raw], tmp_path / "other.h5", labels=labels)
+    convert([raw], tmp_path / "other.h5", labels=labels)
     with (
         open_dataset(tmp_path / "other.h5") as other,
         pytest.raises(InputError, match=r"scaled \(none\) in another way .* \(rows of norm 1\)"),
@@ -176,10 +176,8 @@ def test_a_model_divides_raw_rows(tmp_path):
 def test_norms_over_other_columns_are_refused(tmp_path):
     text = "a,b,c,y\n" + "".join(f"{k % 3},{k % 4},{k % 5},{k % 2}\n" for k in range(40))
     (tmp_path / "three.csv").write_text(text)
-    convert_files([tmp_path / "three.csv"], tmp_path / "three.h5", label="y", normalize=True)
-    convert_files(
-        [tmp_path / "three.csv"], tmp_path / "two.h5", label="y", drop="b", normalize=True
-    )
+    convert([tmp_path / "three.csv"], tmp_path / "three.h5", label="y", normalize=True)
+    convert([tmp_path / "three.csv"], tmp_path / "two.h5", label="y", drop="b", normalize=True)
     own = FrankWolfeSVC(kernel="linear").fit(tmp_path / "two.h5")
     with (
         open_dataset(tmp_path / "three.h5") as source,
@@ -187,9 +185,9 @@ def test_norms_over_other_columns_are_refused(tmp_path):
     ):
         own.model_.predict(source)
     with pytest.raises(InputError, match="--normalize does not go with --target-encode"):
-        convert_files(["a.csv"], tmp_path / "x.h5", normalize=True, target_encode="a")
+        convert(["a.csv"], tmp_path / "x.h5", normalize=True, target_encode="a")
     with pytest.raises(InputError, match="--normalize comes from"):
-        convert_files(["a.csv"], tmp_path / "x.h5", normalize=True, like="two.h5")
+        convert(["a.csv"], tmp_path / "x.h5", normalize=True, like="two.h5")
     huge = np.full((1, 2), 1e200)
     with pytest.raises(InputError, match="the norm of a row is beyond float64"):
         Scaling(normalize=True).apply(huge, 2)

@@ -16,10 +16,11 @@ import pytest
 from pyarrow import dataset, feather
 from scipy.sparse import csr_matrix
 
+from ooc_fw import convert
 from ooc_fw.conversion import readers
 from ooc_fw.system.errors import InputError
 from tests.conftest import libsvm_lines
-from tests.conversion.converted import Y, convert_files, read, write_npy, write_table
+from tests.conversion.converted import Y, read, write_npy, write_table
 from tests.support.files import write_csr_group
 from tests.support.methods import grid
 
@@ -127,7 +128,7 @@ def test_it_becomes_the_file_that_text_becomes(form, way, data, tmp_path):
     found = []
     for each in (FORMATS["text"], form):
         each.write(tmp_path / each.name, *data)
-        report = convert_files([each.name], "o.h5", **each.options, **WAYS[way])
+        report = convert([each.name], "o.h5", **each.options, **WAYS[way])
         found.append(read("o.h5"))
     *wanted, of_text, scaling_of_text = found[0]
     *arrays, attributes, scaling = found[1]
@@ -146,7 +147,7 @@ def test_a_cell_that_is_not_finite_is_named(form, data, tmp_path):
     data[0][70, 3] = np.inf
     form.write(tmp_path / form.name, *data)
     with pytest.raises(InputError, match=rf"t[./].*, {form.place}: .*('4:inf'|'d' is|'3' is)"):
-        convert_files([form.name], "o.h5", **form.options)
+        convert([form.name], "o.h5", **form.options)
     assert not os.path.exists("o.h5")
 
 
@@ -160,14 +161,14 @@ def test_a_file_that_lacks_its_end_is_refused(form, share, data, tmp_path):
         return
     os.truncate(path, int(share * path.stat().st_size))
     with pytest.raises(InputError, match=form.name):
-        convert_files([form.name], "o.h5", **form.options)
+        convert([form.name], "o.h5", **form.options)
     assert not os.path.exists("o.h5")
 
 
 def test_later_rows_take_the_scaling_of_the_training_file(form, data, tmp_path):
     form.write(tmp_path / form.name, *data)
-    convert_files([form.name], "train.h5", **form.options, scale="standard")
-    convert_files([form.name], "o.h5", **form.options, like="train.h5")
+    convert([form.name], "train.h5", **form.options, scale="standard")
+    convert([form.name], "o.h5", **form.options, like="train.h5")
     train, later = read("train.h5"), read("o.h5")
     np.testing.assert_array_equal(later.X[train.row], train.X)
 
@@ -238,7 +239,7 @@ def test_every_table_has_the_same_features(name, table, tmp_path):
     for each in ("t.csv", name):
         if not (tmp_path / each).exists():
             TABLES[each](tmp_path / each, table)
-        convert_files([tmp_path / each], tmp_path / "o.h5", label="kind", shuffle=False, **uses)
+        convert([tmp_path / each], tmp_path / "o.h5", label="kind", shuffle=False, **uses)
         file = read(tmp_path / "o.h5")
         assert file.attrs["class_names"].tolist() == [0, 1]
         found.append(pd.DataFrame(file.X, columns=file.columns).assign(y=file.y))

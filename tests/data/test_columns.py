@@ -14,9 +14,7 @@ import pytest
 import zarr
 from scipy.sparse import csr_array, csr_matrix
 
-from ooc_fw import FrankWolfeSVC, load_model, open_dataset
-from ooc_fw.conversion.convert import convert
-from ooc_fw.options import ConvertOptions
+from ooc_fw import FrankWolfeSVC, convert, load_model, open_dataset
 from ooc_fw.system.errors import InputError
 from tests.conftest import make_table
 from tests.support.methods import grid
@@ -43,8 +41,7 @@ def zarr_store(frame, folder):
 
 def converted(frame, folder):
     frame.assign(y=y).to_parquet(folder / "t.parquet")
-    options = ConvertOptions(label="y", shuffle=False)
-    convert([folder / "t.parquet"], folder / "t.h5", options)
+    convert(folder / "t.parquet", folder / "t.h5", label="y", shuffle=False)
     return folder / "t.h5"
 
 

@@ -1,7 +1,5 @@
 """Labels are the same in every container, and classes are told apart."""
 
-from dataclasses import replace
-
 import anndata
 import h5py
 import numpy as np
@@ -11,11 +9,10 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_fw.conversion.convert import convert
+from ooc_fw import convert
 from ooc_fw.data import labels as labels_module
 from ooc_fw.data.labels import LABEL_ROWS, Classes, encode_labels
 from ooc_fw.data.opening import open_dataset
-from ooc_fw.options import ConvertOptions
 
 WORDS = {  # labels, and what they are in text: None if they are missing
     "numbers": (["0", "1.0", " 2", "1", "0 "], [0, 1, 2, 1, 0]),
@@ -61,13 +58,11 @@ def test_labels_of_all_containers_stay_as_they_are_but_those_of_text(tmp_path, c
     known = [label for label, known in zip(given, in_text, strict=True) if known is not None]
     expected = [label for label in in_text if label is not None] if container == "csv" else known
     drop = "drop" if words == "missing" else "refuse"
-    options = ConvertOptions(label="y", missing_labels=drop)
-    if labels is not None:
-        options = replace(options, label=None, labels=str(labels))
+    where = {"label": "y"} if labels is None else {"labels": str(labels)}
     if container != "csv":
-        with open_dataset(data, labels, label=options.label, missing_labels=drop) as source:
+        with open_dataset(data, **where, missing_labels=drop) as source:
             assert source.labels(0, source.n_rows).tolist() == expected
-    convert([str(data)], tmp_path / "out.h5", options)
+    convert(data, tmp_path / "out.h5", **where, missing_labels=drop)
     with open_dataset(tmp_path / "out.h5") as source:
         order = np.argsort(source.row_ids(0, source.n_rows))
         assert source.labels(0, source.n_rows)[order].tolist() == expected

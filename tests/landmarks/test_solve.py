@@ -10,7 +10,7 @@ from ooc_fw.data.sources import ArraySource, CSRSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks import LandmarkStart
 from ooc_fw.landmarks.certificate import exact_dual
-from ooc_fw.landmarks.passes import SpanProblem
+from ooc_fw.landmarks.readings import SpanProblem
 from ooc_fw.problem import ClassificationProblem, NoveltyProblem, relative_target
 from ooc_fw.solver.plan import Session
 from tests.support.landmarks import solve_landmarks, solved, span_objectives, span_values

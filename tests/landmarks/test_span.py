@@ -13,7 +13,7 @@ from ooc_fw.kernels.arithmetic import choose_arithmetic
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.landmarks.certificate import certify_point
 from ooc_fw.landmarks.newton import Newton, Preconditioner
-from ooc_fw.landmarks.passes import KeptValues, Passes, SpanProblem
+from ooc_fw.landmarks.readings import KeptValues, Readings, SpanProblem
 from ooc_fw.landmarks.span import Landmarks, Span, draw_random, factorise
 from ooc_fw.system.threads import Threads
 from tests.support.reference import kernel_values
@@ -40,7 +40,7 @@ def test_products_with_the_hessian_err_by_no_more_than_the_rounding_of_kernel_va
     K = kernel_values(RBF, X, Z) + bias
     with Engine(RBF, 2, choose_arithmetic(RBF, X)) as engine:
         landmarks = Landmarks(engine, Z, bias)
-        passes = Passes(problem, landmarks, kept=KeptValues(2 * n * m))
+        passes = Readings(problem, landmarks, kept=KeptValues(2 * n * m))
         error = 0.5 / 65535 + float(engine.value_bound(engine.prepare(X), landmarks.fast).max())
         for kept in (False, True):
             before = engine.evaluations
@@ -123,7 +123,12 @@ def test_steps_solve_the_system_of_each_classifier_and_never_raise_its_objective
         sample = problem.part(X[ids], ids)
         preconditioner = Preconditioner(span, sample, np.arange(m), lambda: None)
         newton = Newton(
-            span, ids[:m], Passes(problem, span.landmarks), preconditioner, ids, exact_products=True
+            span,
+            ids[:m],
+            Readings(problem, span.landmarks),
+            preconditioner,
+            ids,
+            exact_products=True,
         )
         point = newton.evaluate(np.zeros((k, m)), exact=True)
         for _ in range(3):
@@ -152,7 +157,7 @@ def test_the_dual_holds_for_all_kernel_values_within_their_error(k):
         span = Span(Landmarks(engine, X[:m]))
         places = np.arange(m)
         preconditioner = Preconditioner(span, problem, places, lambda: None)
-        passes = Passes(problem, span.landmarks)
+        passes = Readings(problem, span.landmarks)
         newton = Newton(span, places, passes, preconditioner, places, exact_products=True)
         point = newton.evaluate(0.1 * rng.normal(size=(k, m)), exact=True)
         total, square, beta_sum, _ = point.gradient.terms

@@ -12,14 +12,12 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, InputError, make_kernel, open_dataset
-from ooc_fw.conversion.convert import convert
+from ooc_fw import FrankWolfeOneClass, FrankWolfeSVC, InputError, convert, make_kernel, open_dataset
 from ooc_fw.data.scaling import Scaling
 from ooc_fw.data.views import SubsetSource
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import KERNELS
 from ooc_fw.model.prediction import DECISION_ACCURACY, suited
-from ooc_fw.options import ConvertOptions
 from tests.support.models import exact_decision, make_model, minmax, random_rows
 from tests.support.solving import few_vertices
 
@@ -199,8 +197,8 @@ def table_model(tmp_path_factory):
     frame["y"] = np.where((frame["size"] > 0) ^ (colour == "red"), "in", "out")
     frame.to_csv(folder / "t.csv", index=False)
     frame.to_parquet(folder / "t.parquet")
-    options = ConvertOptions(label="y", scale="standard", one_hot=["colour"])
-    convert([str(folder / "t.csv")], folder / "t.h5", options)
+    options = {"label": "y", "scale": "standard", "one_hot": ["colour"]}
+    convert(folder / "t.csv", folder / "t.h5", **options)
     model = FrankWolfeSVC(C=10, probability=True).fit(str(folder / "t.h5")).model_
     model.save(folder / "m.h5")
     return model, frame, folder
@@ -222,8 +220,8 @@ def test_a_frame_is_encoded_like_the_file_even_if_its_columns_have_the_names_of_
         frame.loc[::7, "t"] = np.nan
     frame.to_csv(tmp_path / "t.csv", index=False)
     how = {"impute": "mean"} if use == "impute" else {use: ["t"]}
-    options = ConvertOptions(label="y", scale="standard", **({} if use == "plain" else how))
-    convert([str(tmp_path / "t.csv")], tmp_path / "t.h5", options)
+    options = {} if use == "plain" else how
+    convert(tmp_path / "t.csv", tmp_path / "t.h5", label="y", scale="standard", **options)
     estimator = FrankWolfeSVC(C=10, gamma=1.0).fit(str(tmp_path / "t.h5"))
     expected = estimator.predict(str(tmp_path / "t.csv")).tolist()
     rows = frame[["t", "x"]]

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from ooc_fw.cli.evaluate import Judged
+from ooc_fw.model.evaluation import Judged
 from ooc_fw.model.importance import Importance
 from ooc_fw.report.figures import (
     PANELS,

@@ -95,7 +95,7 @@ def test_every_method_and_oracle_finds_the_optimum(method, lmo, kernel, sparse):
     solution = train(problem, source=problem.source(sparse), method=method, lmo=lmo, **how)
     assert (solution.method, solution.lmo) == (method, lmo)
     assert_solved(solution, problem, tol)
-    assert solution.passes == solution.kernel_evaluations / (100 * len(solution.rows))
+    assert solution.work == solution.kernel_evaluations / (100 * len(solution.rows))
     assert (seen[0].phase, seen[0].iteration) == ("start", 0)
     assert (seen[-1].phase, seen[-1].certified_gap) == ("certify", solution.certified_gap)
     for state, following in pairwise(seen):

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from ooc_fw import FrankWolfeSVC, InputError, load_model
-from ooc_fw.conversion.convert import convert
+from ooc_fw import FrankWolfeSVC, InputError, convert, load_model
 from ooc_fw.data.opening import open_dataset
-from ooc_fw.options import ConvertOptions
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +20,7 @@ def files(tmp_path_factory):
         np.savetxt(folder / f"{name}.csv", table, "%.9g", ",", header="a,b,c,y,w", comments="")
     for name, of in {"weighted": "all", "plain": "all", "positive": "some"}.items():
         used = {"drop": ["w"]} if name == "plain" else {"weight": "w"}
-        options = ConvertOptions(label="y", scale="standard", **used)
-        convert([folder / f"{of}.csv"], folder / f"{name}.h5", options)
+        convert(folder / f"{of}.csv", folder / f"{name}.h5", label="y", scale="standard", **used)
     return folder
 
 
@@ -38,11 +35,7 @@ def test_tune_takes_the_weights_of_the_file(files, ooc_fw, tmp_path, task):
     data, model = files / "positive.h5", tmp_path / "m.h5"
     how = ["--task", task, "--kernel", "rbf", "--C", 1, "--gamma", 0.5, "--max-time", "20s"]
     if task == "regression":
-        convert(
-            [files / "some.csv"],
-            tmp_path / "r.h5",
-            ConvertOptions(label="y", weight="w", task=task),
-        )
+        convert(files / "some.csv", tmp_path / "r.h5", label="y", weight="w", task=task)
         data = tmp_path / "r.h5"
     how += ["--ordinary", "1"] if task == "novelty" else []
     ooc_fw("tune", data, "-o", model, *how, "--quiet").done()

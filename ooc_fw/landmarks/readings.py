@@ -1,4 +1,4 @@
-"""Passes over the rows of a span problem, block by block: gradient, products with the Hessian."""
+"""Readings over the rows of a span problem, block by block: gradient, products with the Hessian."""
 
 from __future__ import annotations
 
@@ -263,8 +263,8 @@ class KeptValues:
         return self._memory[start * width : stop * width].reshape(-1, width)
 
 
-class Passes:
-    """Passes over the rows of a problem; `on_block` gets the done share, and may raise.
+class Readings:
+    """Readings over the rows of a problem; `on_block` gets the done share, and may raise.
 
     Kernel values in [0, 1] that a float32 gradient takes are kept in 16 bits, in `kept`. Products
     with the Hessian read them there.
@@ -288,7 +288,7 @@ class Passes:
     def gradient(
         self, b: Float64Array, *, exact: bool = False, live: BoolArray | None = None
     ) -> Gradient:
-        """The gradient at weights `b`, shape (k, n_landmarks), by a pass; `exact` in float64.
+        """The gradient at weights `b`, shape (k, n_landmarks), by a reading; `exact` in float64.
 
         The weights may be those of the `live` classifiers only.
         """
