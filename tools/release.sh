@@ -4,9 +4,10 @@
 #     sh tools/release.sh                                   with python3
 #     PYTHONS="python3.11 python3.14" sh tools/release.sh   with each of these
 #
-# Each interpreter gets four empty environments: the wheel and the source distribution, with the
-# lowest and with the newest versions of the dependencies. In each, the installed package runs the
-# demo and the fast tests. Arguments go to pytest in place of --fast.
+# Each interpreter gets four empty environments: for the source distribution and for the wheel, with
+# the lowest and with the newest versions of the dependencies. In each, the installed package runs
+# the demo. Both have to install the same files, which run the fast tests as those of the wheel.
+# Arguments go to pytest in place of --fast.
 set -eu
 project=$(cd "$(dirname "$0")/.." && pwd)
 scratch=$(mktemp -d)
@@ -32,38 +33,48 @@ rm -r tree/ooc_fw
 say "Filling in the recipe"
 tools/bin/python tree/tools/recipe.py "$sdist" >recipe.yaml
 
-# Try $1, a file, with the interpreter $2 and the $3 versions; further arguments go to pytest.
+# Install the file $1 for the interpreter $2, with the $3 versions of the dependencies.
+install() {
+    from_source=
+    [ "$1" = "$wheel" ] || from_source="--no-binary ooc-fw"
+    rm -rf venv demo
+    tools/bin/uv venv --quiet --no-project --python "$(command -v "$2")" venv
+    tools/bin/uv pip install --quiet --python venv --resolution "$3" --only-binary :all: \
+        $from_source "ooc-fw[test] @ file://$scratch/$1"
+    tools/bin/uv pip check --quiet --python venv
+    package=$(venv/bin/python -c 'import ooc_fw; print(ooc_fw.__path__[0])')
+    diff -r --exclude __pycache__ unpacked/ooc_fw "$package"
+}
+
+# Run the fast tests beside the installed package, with the $1 versions and arguments for pytest.
 # Old libraries call what newer ones beneath them deprecate: such warnings are no errors with the
 # lowest versions. The testing tools of scikit-learn 1.6 need SCIPY_ARRAY_API beside anndata.
-try() (
-    file=$1 python=$2 versions=$3
-    shift 3
-    name="$(basename "$file"), $("$python" --version), $versions versions"
-    say "$name"
-    rm -rf venv demo compiled
-    from_source=
-    [ "$file" = "$wheel" ] || from_source="--no-binary ooc-fw"
-    tools/bin/uv venv --quiet --no-project --python "$(command -v "$python")" venv
-    tools/bin/uv pip install --quiet --python venv --resolution "$versions" --only-binary :all: \
-        $from_source "ooc-fw[test] @ file://$scratch/$file"
-    tools/bin/uv pip check --quiet --python venv
-    export PATH="$scratch/venv/bin:$PATH" NUMBA_CACHE_DIR="$scratch/compiled"
-    ooc-fw demo demo >demo.log || { cat demo.log; exit 1; }
-    ln -sfn "$(python -c 'import ooc_fw; print(ooc_fw.__path__[0])')" tree/ooc_fw
+run_tests() (
+    versions=$1
+    shift
+    ln -sfn "$package" tree/ooc_fw
     cd tree
     if [ "$versions" = lowest-direct ]; then
         export SCIPY_ARRAY_API=1
         set -- -W ignore::DeprecationWarning "$@"
     fi
-    python -m ooc_fw warm-up --quiet
-    python -m pytest --quiet --numprocesses auto --dist worksteal "$@"
-    echo "passed: $name" >>"$scratch/passed"
+    ../venv/bin/python -m pytest --quiet --numprocesses auto --dist worksteal "$@"
 )
+
+tools/bin/python -m zipfile -e "$wheel" unpacked
+export NUMBA_CACHE_DIR="$scratch/compiled"
 for python in ${PYTHONS:-python3}; do
     for versions in lowest-direct highest; do
-        for file in "$wheel" "$sdist"; do
-            try "$file" "$python" "$versions" "$@"
+        for file in "$sdist" "$wheel"; do
+            name="$("$python" --version), $versions versions: $(basename "$file")"
+            say "$name"
+            install "$file" "$python" "$versions"
+            venv/bin/ooc-fw demo demo >demo.log || { cat demo.log; exit 1; }
+            echo "$name: installed, demo" >>passed
         done
+        venv/bin/ooc-fw warm-up --quiet
+        run_tests "$versions" "$@"
+        echo "$name: fast tests" >>passed
     done
 done
 
