@@ -69,7 +69,7 @@ for python in ${PYTHONS:-python3}; do
             name="$("$python" --version), $versions versions: $(basename "$file")"
             say "$name"
             install "$file" "$python" "$versions"
-            venv/bin/ooc-fw demo demo >demo.log || { cat demo.log; exit 1; }
+            venv/bin/ooc-fw demo demo >demo.log 2>&1 || { cat demo.log; exit 1; }
             echo "$name: installed, demo" >>passed
         done
         venv/bin/ooc-fw warm-up --quiet

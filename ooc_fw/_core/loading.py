@@ -25,11 +25,6 @@ class Compilation:
     begun = 0
     ended = 0
 
-    @classmethod
-    def under_way(cls) -> bool:
-        """Whether a function is being compiled."""
-        return cls.begun > cls.ended
-
 
 def njit(*, cache: bool, **options: Any) -> Callable[[Any], Any]:
     """`numba.njit`, with `cache` in the directory that the docstring of this module describes."""

@@ -82,7 +82,7 @@ class Waiting:
 
     def _watch(self) -> None:
         while not self._ended.wait(BAR_SECONDS if self._in_place else LINE_SECONDS):
-            own = ", compiling, once (about 40 s)" if Compilation.under_way() else ""
+            own = ", compiling, once (about 40 s)" if Compilation.begun > Compilation.ended else ""
             self._write(f"{time.perf_counter() - self.started:.0f} s, {self.line}{own}")
 
     def _write(self, line: str) -> None:
