@@ -58,6 +58,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 @pytest.fixture(autouse=True)
 def _program_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that run in this process find it as large as one of their own, which it is not."""
+    monkeypatch.setattr("ooc_fw.report.progress.LINE_SECONDS", 600.0)  # on a slow machine, too
     monkeypatch.setattr("ooc_fw.system.memory._program", None)
     monkeypatch.setattr("ooc_fw.system.memory._resident", lambda _: 128 << 20)
     monkeypatch.setattr("ooc_fw.system.memory._MORE_CODE_BYTES", 72 << 20)
