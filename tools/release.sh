@@ -14,6 +14,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM HUP
 [ $# -gt 0 ] || set -- --fast
+unset PYTHONPATH  # or the package of a checkout might be tried
 say() { printf '\n== %s\n' "$*"; }
 
 say "Building the last commit"
