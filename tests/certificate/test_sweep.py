@@ -12,6 +12,7 @@ from ooc_fw.certificate.sweep import Search, SupportWeights, certify
 from ooc_fw.data.rows import take_rows
 from ooc_fw.data.sources import ArraySource
 from ooc_fw.kernels.arithmetic import Arithmetic
+from ooc_fw.kernels.decisions import DecisionFunctions
 from ooc_fw.kernels.engine import Engine
 from ooc_fw.kernels.functions import FLOAT32_PRODUCTS, KERNELS, Sizes, make_kernel
 from ooc_fw.options import LEAST
@@ -112,6 +113,22 @@ def test_the_best_objective_is_between_dual_and_primal(case):
     assert primal <= certificate.primal
     best = problem.optimum.objective
     assert 2 * best >= certificate.rho * (1 - certificate.objective_gap) * (1 - 1e-7)
+
+
+def test_the_objective_bound_holds_for_any_values_within_their_errors(monkeypatch):
+    """Float32 values may all be on the side that makes losses smaller."""
+    problem = make_problem(make_kernel("rbf", gamma=0.5), n_rows=90, C=10.0)
+    labels = {row.tobytes(): label for row, label in zip(problem.X, problem.y, strict=True)}
+
+    def adverse(own, rows, is_open=None):
+        signs = np.array([labels[row.tobytes()] for row in rows])
+        return own.exact(rows)[0] + 0.99e-5 * signs, np.full(len(rows), 1e-5)
+
+    monkeypatch.setattr(DecisionFunctions, "approximate", adverse)
+    model = np.arange(20), np.full(20, 1 / 20)
+    certificate = certificate_of(problem, model, tol=1.0)
+    primal = primal_objectives(problem, problem.truth(*model), certificate.rho).min()
+    assert primal <= certificate.primal <= primal * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
