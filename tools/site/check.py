@@ -28,7 +28,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag leads to, and what leads to it."""
         values = dict(attrs)
-        self.anchors |= {values.get("id") or "", values.get("name") or ""}
+        self.anchors.add(values.get("id") or "")
         link = values.get(LINKS.get(tag, ""))
         if link and not urlsplit(link).scheme and not urlsplit(link).netloc:
             self.links.append(link)

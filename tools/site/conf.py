@@ -26,6 +26,7 @@ default_role = "py:obj"
 exclude_patterns = ["gallery/*.ipynb", "gallery/*.py"]
 
 autodoc_member_order = "groupwise"
+autodoc_preserve_defaults = True  # as they are written
 autodoc_typehints_format = "short"
 autodoc_default_options = {
     "exclude-members": "get_metadata_routing, set_fit_request, set_partial_fit_request, "
