@@ -16,7 +16,7 @@ if ! cmp -s pyproject.toml "$venv/installed.toml"; then
     "$venv/bin/pip" install --quiet --no-compile --editable "$project[site]"
     cp pyproject.toml "$venv/installed.toml"
 fi
-export OOC_FW_CACHE="$venv/compiled"
+export NUMBA_CACHE_DIR="$venv/compiled"
 export PYDEVD_DISABLE_FILE_VALIDATION=1  # notebooks need no debugger, and no word of it
 rm -rf "$site"
 "$venv/bin/python" tools/site/pages.py "$site/source"
