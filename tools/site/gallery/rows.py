@@ -3,7 +3,7 @@ Accuracy and the number of rows
 ===============================
 
 What are more rows worth? A linear model has learned all it can from a few hundred. An exact model
-goes on learning, and so do 100 landmarks, until they are too few for what the rows tell.
+goes on learning, and 100 landmarks fall behind, since they are too few for what the rows tell.
 """
 
 import matplotlib.pyplot as plt
