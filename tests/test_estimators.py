@@ -205,11 +205,16 @@ def test_names_of_columns_are_those_of_scikit_learn(tmp_path, table, own):
     other = X[["d", "b", "a", "c"]]
     named = anndata.AnnData(table.X, obs={"y": table.y})
     named.var_names = X.columns
+    named.layers["turned"] = -table.X
     named.write_h5ad(tmp_path / "named.h5ad")
     y = None if isinstance(own, FrankWolfeOneClass) else "y"
     of_file, of_frame = clone(own).fit(tmp_path / "named.h5ad", y), clone(own).fit(X, table.y)
     for each in (of_file, pickled(of_file), of_frame.model_):
         np.testing.assert_array_equal(each.predict(other), each.predict(X))
+    turned = clone(own).fit(tmp_path / "named.h5ad", y, x_name="layers/turned")
+    for x_name, rows in ((None, -X), ("X", X)):
+        found = turned.predict(tmp_path / "named.h5ad", x_name=x_name)
+        np.testing.assert_array_equal(found, turned.predict(rows))
     for each in (of_file, pickled(of_frame)):
         assert each.feature_names_in_.tolist() == ["a", "b", "c", "d"]
         with pytest.warns(UserWarning, match="does not have valid feature names"):
@@ -275,7 +280,11 @@ def test_attributes_of_an_svc(table, thirds):
     np.testing.assert_allclose(sparse.coef_, fitted.coef_, atol=1e-5)
     scores = fitted.decision_function(X)
     assert fitted.classes_[scores.argmax(axis=1)].tolist() == fitted.predict(X).tolist()
-    assert not hasattr(FrankWolfeSVC().fit(X, thirds), "coef_")
+    of_rbf = FrankWolfeSVC(gamma=0.5).fit(X, thirds)
+    assert of_rbf.gamma_ == 0.5
+    assert not hasattr(of_rbf, "coef_")
+    expected = of_rbf.model_.importance(X[of_rbf.support_]).values
+    np.testing.assert_allclose(of_rbf.feature_importances_, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("several", [False, True])
