@@ -27,18 +27,18 @@ def convert(
 ) -> ConversionReport:
     r"""Convert text, tables or arrays to a data file, in memory that does not depend on their size.
 
-    The file has the rows in random order, scaled as the options say, with checksums. It replaces
-    `output` as a whole after success; an error leaves that untouched.
+    The file has the rows in random order, scaled as the options say. It replaces `output` as a
+    whole after success.
 
     Parameters
     ----------
     inputs : path or sequence of paths
         LIBSVM text, CSV, Parquet, Arrow, folders of such files, .npy, HDF5, AnnData or zarr, all of
-        one format. They are read one after the other; "-" is standard input.
+        one format; "-" is standard input.
     output : path
         The HDF5 file to write.
     progress : callable, optional
-        Called repeatedly with the bytes that are done, and their total or None.
+        Called with the bytes that are done, and their total or None.
     **options
         The options of ``ooc-fw convert`` by their names in Python: ``label="city"``,
         ``scale="standard"``, ``one_hot=["job"]``, ``shuffle=False``, and ``like``, a data file or a
@@ -91,7 +91,7 @@ def split(
     """Write the rows of a data set to a training file and a test file.
 
     Test rows are a random part with the same share of each class. Both files keep the order and the
-    scaling of the rows. `train_test_split` makes the parts without writing them.
+    scaling of the rows.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from typing import Any
 from ooc_fw.cli import common
 from ooc_fw.cli.commands import DONE, NO
 from ooc_fw.data.labels import Classes
-from ooc_fw.model.applying import NewRows, refuse_table
+from ooc_fw.model.applying import NewRows
 from ooc_fw.model.onnx import to_onnx
 from ooc_fw.model.record import Model, load_model
 from ooc_fw.options import ConvertOptions
@@ -63,7 +63,6 @@ def new_rows(args: argparse.Namespace, model: str, **reading: Any) -> NewRows:
 def certify(args: argparse.Namespace) -> int:
     """Measure the duality gap of a model over its training data."""
     model = open_model(args)
-    refuse_table(args.data)
     with (
         common.open_data(args, model.origin) as source,
         Waiting("certify", source.n_rows, quiet=args.quiet) as tell,
@@ -90,7 +89,6 @@ def importance(args: argparse.Namespace) -> int:
     check_figure(args.figure)
     model = open_model(args)
     rows = None if args.rows == "all" else args.rows
-    refuse_table(args.data)
     with (
         common.open_data(args, model.origin, labels=False) as source,
         common.open_workers(args) as workers,

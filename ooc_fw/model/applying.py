@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import tee
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ from ooc_fw.conversion.text import iter_libsvm
 from ooc_fw.data.formats import TABLES, detect_format
 from ooc_fw.data.labels import renamed
 from ooc_fw.data.opening import borrow_source, conversion
-from ooc_fw.data.parallel import borrow_workers
 from ooc_fw.data.rows import AnyArray, Float64Array, Int64Array, Rows
 from ooc_fw.data.views import SubsetSource, feature_places
 from ooc_fw.model.prediction import decide, format_of_table, like_training, rows_of_table
@@ -88,31 +87,19 @@ def apply_model(
     how_opened: dict[str, Any] = {name: getattr(new.options, name) for name in names}
     how_opened["labels"] = new.labels
     how_opened["like"] = model.origin if with_labels else {**model.origin, "label": "y"}
-    with ExitStack() as stack:
-        source = stack.enter_context(borrow_source(new.data, **how_opened))
-        how["dask"] = stack.enter_context(borrow_workers(new.dask, new.threads))
-        n_rows = source.n_rows
+    with borrow_source(new.data, **how_opened) as source, new.progress(source.n_rows) as tell:
         if source is not new.data and isinstance(source, SubsetSource):
-            n_missing = source.source.n_rows - n_rows
+            n_missing = source.source.n_rows - source.n_rows
             say = new.say or logger.warning
             say(f"note: {n_missing} rows without a label are left out")
-        tell = stack.enter_context(new.progress(n_rows))
         start = 0
-        for values in decide(model, source, **how):
+        for values in decide(model, source, dask=new.dask, **how):
             stop = start + len(values)
             ids = source.row_ids(start, stop) if "row" in source.beside else None
-            yield AppliedRows(
-                values, source.labels(start, stop) if with_labels else None, ids, n_rows
-            )
+            own = source.labels(start, stop) if with_labels else None
+            yield AppliedRows(values, own, ids, source.n_rows)
             tell(stop)
             start = stop
-
-
-def refuse_table(data: Any, why: str = "") -> None:
-    """Raise InputError if `data` is a table; `why` it has to be converted goes into it."""
-    if detect_format(data, is_table=bool(why)) in TABLES:
-        like = f"convert it like the training data: {conversion(data)} --like TRAIN.h5"
-        raise InputError(f"{data} is a table{why}; {like}")
 
 
 def parsed_rows(
@@ -135,7 +122,10 @@ def parsed_rows(
     why = f"is not for tables and text such as {new.name}; convert them (ooc-fw convert)"
     new.refuse(["dask"] + ["fill_missing"] * is_table, why)
     if is_table and model.table is None:
-        refuse_table(new.name, ", and the model does not know how to turn columns into features")
+        raise InputError(
+            f"{new.name} is a table, and the model does not know how to turn columns into "
+            f"features; convert it like the training data: {conversion(new.name)} --like TRAIN.h5"
+        )
     if is_table and new.labels is not None:
         raise InputError(f"{new.name} has its labels in a column: name it with --label")
     blocks = _parsed(model, new, kind if is_table else "", with_labels=with_labels)
