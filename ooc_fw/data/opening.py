@@ -197,7 +197,10 @@ def _kind_of(path: str) -> str:
     if kind in ("hdf5", "npy", "zarr"):
         return kind
     if kind in formats.TABLES:  # only the user knows the column of the labels
-        raise InputError(f"{path} is a table; convert it first: {conversion(path)} --label COLUMN")
+        raise InputError(
+            f"{path} is a table; convert it first: {conversion(path)} --label COLUMN; for a model, "
+            f"convert it like the training data, with --like TRAIN.h5"
+        )
     formats.check_regular(path)
     head = formats.read_head(path)
     if formats.format_of(head) is None and (not head or b"\0" in head):

@@ -102,7 +102,7 @@ CONVERT = r"; .* ooc-fw convert \S*"
 NEITHER = "a.h5 is neither HDF5 nor .npy, or it is empty or damaged"
 FILES = [
     (file("a9a.txt", b"+1 3:1 11:0.5\n"), f"is LIBSVM text{CONVERT}a9a.txt a9a.h5"),
-    (file("a.csv", b"1,2,3\n"), f"is a table{CONVERT}a.csv a.h5 --label COLUMN$"),
+    (file("a.csv", b"1,2,3\n"), f"is a table{CONVERT}a.csv a.h5 --label COLUMN;"),
     *((file("a.h5", content), NEITHER) for content in (b"", b"\x00\x01\x02" * 9)),
     (file("a.npz"), "a.npz does not exist"),
     (file("."), "is a folder without CSV, Parquet or Arrow"),
