@@ -59,7 +59,7 @@ run_tests() (
         export SCIPY_ARRAY_API=1
         set -- -W ignore::DeprecationWarning "$@"
     fi
-    ../venv/bin/python -m pytest --quiet --numprocesses auto --dist worksteal "$@"
+    "$scratch/venv/bin/python" -m pytest --quiet --numprocesses auto --dist worksteal "$@"
 )
 
 tools/bin/python -m zipfile -e "$wheel" unpacked
