@@ -122,7 +122,7 @@ def test_no_time_for_a_sample_or_many_landmarks(noisy, monkeypatch):
     late = plan_of(noisy, max_time=1e3)
     assert late.landmarks == 100  # of the first model, with 120,000 kernel values in a pass
     assert plan_of(noisy, max_time=1e-9).grows
-    monkeypatch.setattr("ooc_fw.training.choice._PASS_VALUES", 40.5 * N_ROWS)
+    monkeypatch.setattr("ooc_fw.training.choice._READING_VALUES", 40.5 * N_ROWS)
     assert plan_of(noisy).landmarks == 40
 
 
