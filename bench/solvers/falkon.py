@@ -46,7 +46,7 @@ class Falkon:
         values = np.empty((len(X), len(self._centres)), dtype=np.float32)
         for start in range(0, len(X), _BLOCK):
             values[start : start + _BLOCK] = self._kernel(X[start : start + _BLOCK])
-        among = self._kernel(self._centres).astype(np.float64)
+        among = self._kernel(self._centres.astype(np.float64))
         np.einsum("ii->i", among)[...] += _JITTER
         upper = cholesky(among)
         ridge = 1.0 / self._C
@@ -80,12 +80,12 @@ class Falkon:
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
 
     def _kernel(self, rows: Any) -> Any:
-        """Values of the RBF kernel of some rows with the centres."""
-        centres = self._centres
+        """Values of the RBF kernel of some rows with the centres, in the precision of the rows."""
+        centres = self._centres.astype(rows.dtype)
         distances = np.square(rows).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
         distances -= 2 * (rows @ centres.T)
         np.maximum(distances, 0.0, out=distances)
-        distances *= -np.float32(self._gamma)
+        distances *= -rows.dtype.type(self._gamma)
         return np.exp(distances, out=distances)
 
 

@@ -26,6 +26,7 @@ from ooc_fw.system import files
 from ooc_fw.system.errors import InputError, printable
 
 _ROWS = 1 << 14  # rows that are printed together
+_SPANS = 16  # spans of row numbers; sorting one takes memory in proportion to its rows
 # Suffixes of files that are not text.
 _NO_TEXT = (".h5", ".hdf5", ".h5ad", ".zarr", ".npy", ".npz", ".parquet", ".arrow", ".onnx")
 
@@ -149,8 +150,8 @@ def _results(args: argparse.Namespace, model: Model, values: Float64Array) -> An
 def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[tuple[list[int], Float64Array]]:
     """Yield the rows' numbers in the user's input, and values, by these numbers.
 
-    Shuffled rows wait in RAM until all are known. InputError, which names the file, unless each of
-    them has a number of its own.
+    Shuffled rows wait in RAM until all are known; then spans of their numbers are sorted one by
+    one. InputError, which names the file, unless each of them has a number of its own.
     """
     held = np.empty((0, 1))
     numbers = np.empty(0, np.int64)
@@ -166,13 +167,20 @@ def in_order(blocks: Iterable[AppliedRows], name: str) -> Iterator[tuple[list[in
             held[done:stop] = values
             numbers[done:stop] = row_ids
         done = stop
-    order = np.argsort(numbers)
-    last = -1
-    for part in np.split(order, range(_ROWS, len(order), _ROWS)):
-        if np.diff(numbers[part], prepend=last).min(initial=1) < 1:
-            raise InputError(
-                f"the row numbers stored in {name} do not name each of its rows once; write it "
-                f"again with ooc-fw convert"
-            )
-        yield numbers[part].tolist(), held[part]
-        last = numbers[part[-1:]].max(initial=last)
+    if numbers.min(initial=0) < 0:
+        raise _wrong_numbers(name)
+    width = 1 + int(numbers.max(initial=0)) // _SPANS
+    for least in range(0, _SPANS * width, width):
+        rows = np.flatnonzero((numbers >= least) & (numbers < least + width))
+        rows = rows[np.argsort(numbers[rows])]
+        if np.diff(numbers[rows]).min(initial=1) < 1:
+            raise _wrong_numbers(name)
+        for part in np.split(rows, range(_ROWS, len(rows), _ROWS)):
+            yield numbers[part].tolist(), held[part]
+
+
+def _wrong_numbers(name: str) -> InputError:
+    return InputError(
+        f"the row numbers stored in {name} do not name each of its rows once; write it again with "
+        f"ooc-fw convert"
+    )
