@@ -3,13 +3,12 @@
 import pkgutil
 import re
 import runpy
-import sys
+import shutil
 import tomllib
 from argparse import _SubParsersAction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -91,34 +90,32 @@ def test_commands_for_tests_select_some(monkeypatch):
         assert all(line.split()[-1] in name for name in names), line
 
 
-def metadata() -> dict[str, Any]:
-    """What setup.py and pyproject.toml say of the project."""
-    setuptools = mock.Mock()
-    with mock.patch.dict(sys.modules, {"setuptools": setuptools}):
-        constants = runpy.run_path(str(ROOT / "setup.py"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project | setuptools.setup.call_args.kwargs | {"address": constants["ADDRESS"]}
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_one_constant_holds_the_address():
-    """Links of README are whole in the metadata; no other file names the place of the project."""
-    found = metadata()
-    address, urls = found["address"], found["project_urls"]
+def test_one_file_holds_the_address(tmp_path):
+    """Links of README are whole in a release; no other file names the place of the project."""
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    package = runpy.run_path(str(ROOT / "tools" / "package.py"))
+    package["main"](tmp_path)
+    released = (tmp_path / "README.md").read_text()
+    urls = PROJECT["urls"]
+    address = urls["Homepage"]
     assert {*urls} == {"Homepage", "Documentation", "Changelog", "Issues", "Repository"}
-    links = re.findall(r"\]\(([^)#]+)\)", found["long_description"])
+    links = re.findall(r"\]\(([^)#]+)\)", released)
+    assert links
     assert all(link.startswith(f"{address}/") for link in links)
     for link in [*urls.values(), *links]:
         path = re.sub("^/(blob|raw)/main/", "", link.removeprefix(address))
         assert path in ("", "/issues") or (ROOT / path).is_file(), link
     host = address.split("/")[2].encode()
     texts = [path for kind in TEXT_FILES for path in ROOT.glob(kind)]
-    assert [path.name for path in texts if host in path.read_bytes()] == ["setup.py"]
+    assert [path.name for path in texts if host in path.read_bytes()] == ["pyproject.toml"]
 
 
 def test_citation_agrees_with_the_metadata():
-    found = metadata()
-    (author,) = found["authors"]
+    (author,) = PROJECT["authors"]
     (cited,) = re.findall(r"To cite: \*(.*?)\*", README)
-    assert cited.startswith(f"{author['name']}: {found['name']}, ")
+    assert cited.startswith(f"{author['name']}: {PROJECT['name']}, ")
     assert re.fullmatch(r".*, (.*), 20\d\d\.", cited)[1] == ooc_fw.__version__
-    assert f"To cite: *{cited}*" in found["long_description"]

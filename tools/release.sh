@@ -24,6 +24,7 @@ tools/bin/pip install --quiet build twine uv py-rattler-build
 export UV_CACHE_DIR="${UV_CACHE_DIR:-$scratch/uv}"
 mkdir source tree
 git -C "$project" archive HEAD | tar x -C source
+tools/bin/python source/tools/package.py source
 tools/bin/python -m build --outdir built source >build.log || { cat build.log; exit 1; }
 tools/bin/twine check --strict built/*
 wheel=$(echo built/*.whl)
