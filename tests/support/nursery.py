@@ -58,6 +58,9 @@ for line in sys.stdin:
         child(order, pipes[0][1], pipes[1][1])
     for _, end in pipes:
         os.close(end)
+    if "kill_after" in order:
+        time.sleep(order["kill_after"])
+        os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     texts = [open(begin).read() for begin, _ in pipes]
     print(json.dumps([status, *texts]), flush=True)
@@ -83,6 +86,7 @@ class Nursery:
         """Run a command of ``ooc-fw`` in a folder to its end.
 
         It may write files of no more than `file_bytes`, and run Python code, the `prelude`, first.
+        It is killed after the seconds `kill_after`.
         """
         order["arguments"] = [str(argument) for argument in arguments]
         order["folder"] = os.path.abspath(folder)
